@@ -1,0 +1,82 @@
+# Two commands are enough: `make demo` and `make test`. Each sets up what it needs in .venv first.
+
+PYTHON ?= python3
+VENV ?= .venv
+# Test processes. Each holds its arithmetic to one thread, see `test`.
+JOBS ?= 2
+# Anything else for pip (another build of torch, say), and for the command a target runs.
+PIP_FLAGS ?=
+ARGS ?=
+
+BIN := $(VENV)/bin
+MADE := $(VENV)/.made
+RUNTIME := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
+PINS := pyproject.toml constraints.txt src/mabrfl/_version.py
+
+# The simulator and the slices of vectors.py bring their own processes and threads; more below them only
+# fight for the cores. Pictures in tests need no screen.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 MPLBACKEND=Agg
+
+ifdef MABRFL_DATA
+export MABRFL_DATA
+endif
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-slow bench lint format wheel clean distclean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo "  Settings: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) PIP_FLAGS= ARGS= MABRFL_DATA=$(MABRFL_DATA)"
+
+demo: $(RUNTIME) ## MAB-RFL against FedAvg under attack, on digits, in about a minute (no network once set up)
+	$(BIN)/mabrfl demo $(ARGS)
+
+test: $(DEV) ## All tests but the slow ones
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -m "not slow" -n $(JOBS) --dist loadfile $(ARGS)
+
+test-slow: $(DEV) ## The slow tests: whole runs on MNIST (set MABRFL_DATA, or have them fetched)
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -m slow $(ARGS)
+
+bench: $(RUNTIME) ## Speed of a round and of the server step, beside the bare loops they stand on
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+lint: $(DEV) ## Style, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(DEV) ## Rewrite the code in the house's format, and mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+wheel: $(DEV) ## Build the wheel and the source archive into dist/
+	$(BIN)/python -m build
+
+clean: ## Remove caches and builds (neither .venv nor your runs)
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean ## Remove .venv as well
+	rm -rf $(VENV)
+
+$(MADE):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "mabrfl needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
+		echo "Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "'$(PYTHON)' cannot make virtual environments: its modules venv and ensurepip are missing." >&2; \
+		echo "On Debian or Ubuntu: sudo apt install python3-venv" >&2; exit 1; }
+	@echo 'Setting up $(VENV) in the versions of constraints.txt: a few minutes, once.'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# Order-only: the environment is made once, whatever its age; what is in it follows the pins.
+$(RUNTIME): $(PINS) | $(MADE)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt $(PIP_FLAGS) -e .
+	@touch $@
+
+$(DEV): $(PINS) | $(MADE)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt $(PIP_FLAGS) -e '.[dev]'
+	@touch $(RUNTIME) $@
