@@ -1,0 +1,310 @@
+"""A defense: selector + rule + beliefs. MAB-RFL is one; "ACS + Krum" is another.
+
+The object holds what must survive from round to round; the mathematics is in the functions it calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mabrfl import vectors
+from mabrfl.errors import ConfigError, StateError
+from mabrfl.mab_rfl import MabRflRule
+from mabrfl.presets import MabRflOptions
+from mabrfl.presets import options as preset_options
+from mabrfl.protocols import Rule, Selector, Stateful
+from mabrfl.reputation import Beliefs
+from mabrfl.rng import ClientId
+from mabrfl.screening.intake import inspect
+from mabrfl.selection import ACS, All
+from mabrfl.updates import (
+    Candidates,
+    Cohort,
+    Decision,
+    Floats,
+    Outcome,
+    Reason,
+    Selection,
+    Updates,
+    Verdict,
+    as_client_id,
+    canonical,
+)
+
+STATE_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Screening:
+    """What stage 4 found, for stages 5 and 6."""
+
+    verdicts: Mapping[ClientId, Verdict]
+    round: int
+    cohort: Cohort
+    decision: Decision | None
+
+
+class Defense:
+    """Any selector with any rule, and beliefs about the clients.
+
+    Parameters
+    ----------
+    rule
+        Judges updates and says where the model moves: ``Cohort -> Decision``.
+    selector
+        Says who takes part: ``Candidates -> ids``; everybody by default.
+    seed
+        Root of all random streams of the defense.
+    name
+        How records and attackers with full knowledge call it.
+    beliefs
+        The counts B_k and M_k to start from; Beta(1, 1) for everybody by default.
+    reset_beliefs
+        Forget all judgements at the start of each round.
+
+    Examples
+    --------
+    >>> from mabrfl.aggregation import Krum
+    >>> defense = Defense(Krum(num_malicious=1), selector=ACS(), name="krum")
+    >>> chosen = defense.select(range(10), round=1)
+    >>> matrix = np.random.default_rng(0).normal(size=(len(chosen), 4))
+    >>> outcome = defense.aggregate(Updates(chosen, matrix), round=1)
+    >>> outcome.step.shape
+    (4,)
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        *,
+        selector: Selector | None = None,
+        seed: int = 0,
+        name: str = "",
+        beliefs: Beliefs | None = None,
+        reset_beliefs: bool = False,
+    ) -> None:
+        self.rule = rule
+        self.selector: Selector = selector if selector is not None else All()
+        self.seed = seed
+        self.name = name or getattr(rule, "__name__", type(rule).__name__)
+        self._beliefs = beliefs if beliefs is not None else Beliefs()
+        self._reset_beliefs = reset_beliefs
+        self._population = 0
+        self._dimension: int | None = None
+        self._last_round = 0
+        self._selection_events: tuple[int, tuple[str, ...]] = (0, ())
+
+    @property
+    def reputation(self) -> dict[ClientId, tuple[float, float]]:
+        """``{id: (B, M)}`` of every client seen, in canonical order."""
+        return self._beliefs.as_dict()
+
+    def select(self, client_ids: Sequence[ClientId], *, round: int) -> list[ClientId]:
+        """Choose who takes part in a round; the same call gives the same answer.
+
+        Parameters
+        ----------
+        client_ids
+            Everybody who could take part.
+        round
+            The round's number, from 1.
+        """
+        ids = canonical(as_client_id(client) for client in client_ids)
+        if len(set(ids)) != len(ids):
+            raise ValueError("client ids must be distinct")
+        _check_round(round)
+        if self._reset_beliefs:
+            self._beliefs.reset()
+        self._beliefs.know(ids)
+        counts = self._beliefs.of(ids)
+        chosen = self.selector(Candidates(tuple(ids), counts[:, 0], counts[:, 1], round, self.seed))
+        selection = chosen if isinstance(chosen, Selection) else Selection(chosen)
+        strangers = set(selection.ids) - set(ids)
+        if strangers:
+            raise ValueError(f"the selector chose ids that are no candidates: {sorted(map(str, strangers))[:5]}")
+        self._population = len(ids)
+        self._selection_events = (round, selection.events)
+        return canonical(set(selection.ids))
+
+    def screen(self, updates: Updates, *, round: int) -> Screening:
+        """Stage 4: check and judge what the selected clients sent; beliefs do not change yet."""
+        _check_round(round)
+        if round <= self._last_round:
+            raise StateError(f"rounds must increase: round {round} after round {self._last_round}")
+        intake = inspect(updates, self._dimension)
+        cohort = Cohort(
+            ids=intake.ids,
+            matrix=intake.matrix,
+            norms=intake.norms,
+            num_examples=intake.num_examples,
+            round=round,
+            population=max(self._population, len(intake.ids)),
+            seed=self.seed,
+        )
+        decision = self.rule(cohort) if len(cohort) else None
+        self._last_round = round
+        if len(cohort):
+            self._dimension = cohort.matrix.shape[1]
+        return Screening(_verdicts(cohort, decision, intake.malformed), round, cohort, decision)
+
+    def reward(self, screening: Screening) -> None:
+        """Stage 5: B + 1 for the accepted, M + 1 for the rejected."""
+        self._beliefs.reward(screening.verdicts)
+
+    def combine(self, screening: Screening) -> Outcome:
+        """Stage 6: the step that the rule decided on."""
+        decision, cohort = screening.decision, screening.cohort
+        when, events = self._selection_events
+        events = events if when == screening.round else ()
+        width = cohort.matrix.shape[1] if len(cohort) else self._dimension or cohort.matrix.shape[1]
+        step: Floats = np.zeros(width, dtype=cohort.matrix.dtype)
+        if decision is None:
+            events = (*events, "no-usable-updates")
+        else:
+            events = (*events, *decision.events)
+            moved = _step(decision, cohort)
+            if np.all(np.isfinite(moved)):
+                step = moved
+            else:
+                events = (*events, "step-not-finite")
+        return Outcome(step, screening.verdicts, screening.round, events, decision.facts if decision else {})
+
+    def aggregate(self, updates: Updates, *, round: int) -> Outcome:
+        """Stages 4 to 6: screen, reward, combine."""
+        screening = self.screen(updates, round=round)
+        self.reward(screening)
+        return self.combine(screening)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything the next round depends on, as plain arrays, numbers and strings."""
+        return {
+            "format": STATE_FORMAT,
+            "name": self.name,
+            "seed": self.seed,
+            "round": self._last_round,
+            "population": self._population,
+            "dimension": self._dimension,
+            "beliefs": self._beliefs.state_dict(),
+            "rule": self.rule.state_dict() if isinstance(self.rule, Stateful) else {},
+            "selector": self.selector.state_dict() if isinstance(self.selector, Stateful) else {},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned; a state of another kind of defense is refused."""
+        if dict(state).get("format") != STATE_FORMAT:
+            raise StateError(f"not a state of a defense in format {STATE_FORMAT}")
+        for key in ("name", "seed"):
+            if state.get(key) != getattr(self, key):
+                raise StateError(f"the state's {key} is {state.get(key)!r}, this defense's is {getattr(self, key)!r}")
+        try:
+            self._restore(state)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"the state of defense '{self.name}' is malformed: {error}") from error
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        dimension = state["dimension"]
+        last_round, population = int(state["round"]), int(state["population"])
+        before = self._beliefs.state_dict()
+        try:
+            self._beliefs.load_state_dict(state["beliefs"])
+            for part, kept in ((self.rule, state["rule"]), (self.selector, state["selector"])):
+                if isinstance(part, Stateful):
+                    part.load_state_dict(kept)
+        except BaseException:
+            self._beliefs.load_state_dict(before)
+            raise
+        self._last_round, self._population = last_round, population
+        self._dimension = None if dimension is None else int(dimension)
+
+
+class MabRfl(Defense):
+    """MAB-RFL: adaptive client selection, sybil and outlier screens, rewards, unit momenta (paper, Alg. 2).
+
+    Parameters
+    ----------
+    preset
+        ``"paper"`` (the text, line by line) or ``"reference"`` (the released code's behaviour).
+    seed
+        Root of all random streams.
+    selector
+        Another selector instead of ACS.
+    dataset
+        Take the paper's thresholds for this data set (``"mnist"``, ``"cifar10"``).
+    **overrides
+        Any field of :class:`mabrfl.presets.MabRflOptions`: ``c_max``, ``c_min``, ``alpha``, ``history``, ...
+
+    Examples
+    --------
+    >>> shield = MabRfl(preset="paper", c_max=0.7, c_min=0.3, alpha=-0.1, history=0.1, seed=0)
+    >>> chosen = shield.select(["ada", "bob", "eve", "mallory"], round=1)
+    >>> matrix = np.random.default_rng(0).normal(size=(len(chosen), 8))
+    >>> outcome = shield.aggregate(Updates(chosen, matrix), round=1)
+    >>> sorted(outcome.verdicts) == sorted(chosen)
+    True
+    """
+
+    def __init__(
+        self,
+        preset: str = "paper",
+        *,
+        seed: int = 0,
+        selector: Selector | None = None,
+        dataset: str | None = None,
+        **overrides: Any,
+    ) -> None:
+        chosen = preset_options(preset, dataset, **overrides)
+        self.preset = preset
+        self.options: MabRflOptions = chosen
+        super().__init__(
+            MabRflRule(chosen),
+            selector=selector or _acs(chosen),
+            seed=seed,
+            name="mab-rfl",
+            beliefs=Beliefs(prior_benign=chosen.prior_benign, prior_malicious=chosen.prior_malicious),
+            reset_beliefs=chosen.beliefs == "reset",
+        )
+
+
+def _acs(chosen: MabRflOptions) -> ACS:
+    return ACS(
+        warmup_rounds=chosen.warmup_rounds,
+        inclusion=chosen.inclusion,
+        always_from=chosen.always_from,
+        never_to=chosen.never_to,
+        empty_selection=chosen.empty_selection,
+        first_round=chosen.first_round,
+    )
+
+
+def _check_round(number: Any) -> None:
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+        raise ValueError(f"round must be an integer from 1; got {number!r}")
+
+
+def _step(decision: Decision, cohort: Cohort) -> Floats:
+    if decision.step is not None:
+        step = np.asarray(decision.step)
+    elif decision.weights is not None:
+        rows = cohort.matrix if decision.rows is None else decision.rows
+        if len(decision.weights) != len(rows):
+            raise ConfigError(f"a rule must give one weight per row; got {len(decision.weights)} for {len(rows)} rows")
+        step = vectors.combine(decision.weights, rows)
+    else:
+        raise ConfigError("a rule must decide on weights or on a step; got neither")
+    if step.shape != cohort.matrix.shape[1:]:
+        raise ConfigError(f"a rule's step must have shape {cohort.matrix.shape[1:]}; got {step.shape}")
+    return step
+
+
+def _verdicts(cohort: Cohort, decision: Decision | None, malformed: Mapping[ClientId, str]) -> dict[ClientId, Verdict]:
+    verdicts = {client: Verdict(False, "malformed", {"cause": cause}) for client, cause in malformed.items()}
+    if decision is not None:
+        reasons: Sequence[Reason] = decision.reasons if decision.reasons is not None else ["accepted"] * len(cohort)
+        evidence = decision.evidence if decision.evidence is not None else [{}] * len(cohort)
+        for client, reason, facts in zip(cohort.ids, reasons, evidence, strict=True):
+            verdicts[client] = Verdict(reason == "accepted", reason, facts)
+    return {client: verdicts[client] for client in canonical(verdicts)}

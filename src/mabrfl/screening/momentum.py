@@ -1,0 +1,139 @@
+"""The memory of momenta: one vector per client ever judged, folded in place (Eq. 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mabrfl import vectors
+from mabrfl.errors import StateError
+from mabrfl.rng import ClientId
+from mabrfl.updates import Floats
+
+_NEVER = -1
+
+
+class MomentumMemory:
+    r"""Momenta :math:`m_t^k = g_t^k + \lambda^{t - t_k} m_{t_k}^k`, with :math:`m^k = 0` at first (Eq. 5).
+
+    Rows are held only for clients seen, in the precision of their updates: 4 d bytes each.
+    """
+
+    def __init__(self) -> None:
+        self._row: dict[ClientId, int] = {}
+        self._matrix: Floats = np.zeros((0, 0), dtype=np.float32)
+        self._norms = np.zeros(0)
+        self._scales = np.zeros(0)
+        self._computed = np.zeros(0, dtype=np.int64)
+        self._selected = np.zeros(0, dtype=np.int64)
+
+    @property
+    def matrix(self) -> Floats:
+        """All rows, some of them unused; :meth:`rows` says which belongs to whom."""
+        return self._matrix
+
+    def rows(self, ids: Sequence[ClientId], like: Floats) -> NDArray[np.intp]:
+        """Return the row of each client; make room for those not seen before."""
+        if self._row and self._matrix.shape[1] != like.shape[1]:
+            raise StateError(f"updates have length {like.shape[1]}, the remembered momenta {self._matrix.shape[1]}")
+        for client in ids:
+            self._row.setdefault(client, len(self._row))
+        self._reserve(len(self._row), like)
+        return np.array([self._row[client] for client in ids], dtype=np.intp)
+
+    def _reserve(self, needed: int, like: Floats) -> None:
+        have = len(self._matrix)
+        if needed <= have:
+            return
+        room = max(needed, have + have // 2)
+        matrix = np.zeros((room, like.shape[1]), dtype=like.dtype)
+        if have:
+            matrix[:have] = self._matrix
+        self._matrix = matrix
+        self._norms = np.concatenate([self._norms, np.zeros(room - have)])
+        self._scales = np.concatenate([self._scales, np.ones(room - have)])
+        self._computed = np.concatenate([self._computed, np.full(room - have, _NEVER)])
+        self._selected = np.concatenate([self._selected, np.full(room - have, _NEVER)])
+
+    def fold(
+        self,
+        rows: NDArray[np.intp],
+        updates: Floats,
+        take: NDArray[np.intp],
+        norms: NDArray[np.float64],
+        *,
+        round_number: int,
+        history: float,
+        age: str,
+    ) -> NDArray[np.float64]:
+        """Fold ``updates[take]`` into ``rows``; return the Gram matrix of the new momenta."""
+        since = self._selected[rows] if age == "selected" else self._computed[rows]
+        with np.errstate(under="ignore"):
+            decay = np.where(since == _NEVER, 0.0, float(history) ** np.maximum(round_number - since, 0))
+        # A past so large that the sum could not be represented is forgotten.
+        past = decay * self._norms[rows]
+        decay[norms[take] + past > float(np.finfo(self._matrix.dtype).max)] = 0.0
+        bounds = norms[take] + decay * self._norms[rows]
+        gram = vectors.fold(self._matrix, rows, updates, take, decay=decay * self._scales[rows], bounds=bounds)
+        self._norms[rows] = np.sqrt(np.clip(np.diag(gram), 0, None))
+        self._scales[rows] = 1.0
+        self._computed[rows] = round_number
+        return gram
+
+    def mark_selected(self, rows: NDArray[np.intp], round_number: int) -> None:
+        """Note that these clients took part in this round."""
+        self._selected[rows] = round_number
+
+    def normalise(self, rows: NDArray[np.intp]) -> None:
+        """Overwrite these momenta by their unit vectors, as the released code does.
+
+        The numbers stay as they are; only the factor they are to be multiplied by changes.
+        """
+        norms = self._norms[rows]
+        self._scales[rows] *= np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
+        self._norms[rows] = (norms > 0).astype(np.float64)
+
+    def unit_weights(self, rows: NDArray[np.intp], coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return weights w with ``w @ matrix`` = the sum of these unit momenta times their coefficients."""
+        norms = self._norms[rows]
+        weights = np.zeros(len(self._matrix))
+        inverse = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
+        weights[rows] = coefficients * self._scales[rows] * inverse
+        return weights
+
+    def snapshot(self, rows: NDArray[np.intp]) -> tuple[NDArray[Any], ...]:
+        """Return copies of these rows, for :meth:`restore`."""
+        return self._matrix[rows], self._norms[rows], self._scales[rows], self._computed[rows]
+
+    def restore(self, rows: NDArray[np.intp], saved: tuple[NDArray[Any], ...], mask: NDArray[np.bool_]) -> None:
+        """Put back what :meth:`snapshot` saved, for the rows in ``mask``."""
+        for ours, theirs in zip((self._matrix, self._norms, self._scales, self._computed), saved, strict=True):
+            ours[rows[mask]] = theirs[mask]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the memory as plain lists and arrays."""
+        used = len(self._row)
+        return {
+            "ids": list(self._row),
+            "momenta": self._matrix[:used].copy(),
+            "norms": self._norms[:used].copy(),
+            "scales": self._scales[:used].copy(),
+            "computed": self._computed[:used].copy(),
+            "selected": self._selected[:used].copy(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the memory; anything malformed is refused as a whole."""
+        ids, matrix = list(state["ids"]), np.array(state["momenta"])
+        norms, scales = (np.array(state[key], dtype=np.float64) for key in ("norms", "scales"))
+        computed, selected = (np.array(state[key], dtype=np.int64) for key in ("computed", "selected"))
+        columns = (norms, scales, computed, selected)
+        if matrix.shape[:1] != (len(set(ids)),) or any(column.shape != matrix.shape[:1] for column in columns):
+            raise StateError(f"momenta need one row per distinct id; got {len(ids)} ids, shape {matrix.shape}")
+        if not all(np.all(np.isfinite(column)) for column in (matrix, norms, scales)):
+            raise StateError("momenta must be finite")
+        self._row = {client: k for k, client in enumerate(ids)}
+        self._matrix, self._norms, self._scales, self._computed, self._selected = matrix, *columns

@@ -1,0 +1,6 @@
+"""Stage 1, select: who takes part in a round."""
+
+from mabrfl.selection.thompson import ACS, ThompsonTop
+from mabrfl.selection.uniform import All, Uniform
+
+__all__ = ["ACS", "All", "ThompsonTop", "Uniform"]

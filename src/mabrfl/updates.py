@@ -1,0 +1,233 @@
+"""The nouns: what clients send, what a rule sees, what it decides, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mabrfl import vectors
+from mabrfl.rng import ClientId, generator, uniforms
+
+Floats = NDArray[np.floating[Any]]
+Reason = Literal["accepted", "sybil", "outlier", "malformed"]
+Evidence = Mapping[str, Any]
+
+
+def as_client_id(value: Any) -> ClientId:
+    """Return an id as a plain ``int`` or ``str``; refuse anything else."""
+    if isinstance(value, int | str) and not isinstance(value, bool):
+        return value
+    if isinstance(value, np.integer):
+        return int(value)
+    raise TypeError(f"client ids must be int or str; got {value!r} ({type(value).__name__})")
+
+
+def canonical(ids: Iterable[ClientId]) -> list[ClientId]:
+    """Return ids in canonical order: numbers by value, then strings by code point.
+
+    Examples
+    --------
+    >>> canonical(["b", 10, "a", 9])
+    [9, 10, 'a', 'b']
+    """
+    return sorted(ids, key=lambda client: (isinstance(client, str), client))
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What the clients of one round sent: local weights minus global weights, a row each.
+
+    Parameters
+    ----------
+    ids
+        One ``int`` or ``str`` per row. They name the client for good: reputation is kept under them.
+    matrix
+        An ``(n, d)`` array, or a sequence of n flat arrays (they may be malformed: intake judges
+        each row by itself and quarantines the bad ones).
+    num_examples
+        Local training examples per client, as reported by the client; ones if left out.
+    dimension
+        The length the server expects; by default the width of ``matrix``, or for a sequence the
+        length that most rows have.
+    """
+
+    ids: Sequence[ClientId]
+    matrix: Floats | Sequence[ArrayLike]
+    num_examples: Sequence[float] | NDArray[Any] | None = None
+    dimension: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", [as_client_id(client) for client in self.ids])
+        if len(self.ids) != len(self.matrix):
+            raise ValueError(f"one id per row: got {len(self.ids)} ids for {len(self.matrix)} rows")
+        if self.num_examples is not None and len(self.num_examples) != len(self.ids):
+            raise ValueError(f"one count per row: got {len(self.num_examples)} counts for {len(self.ids)} rows")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a selector sees: who could take part, and what is believed of each."""
+
+    ids: tuple[ClientId, ...]
+    benign: NDArray[np.float64]
+    malicious: NDArray[np.float64]
+    round: int
+    seed: int = 0
+
+    def uniforms(self, purpose: str) -> NDArray[np.float64]:
+        """One uniform number per candidate, each independent of who else is a candidate."""
+        return uniforms(self.seed, purpose, self.round, self.ids)
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Return a generator named after the purpose and the round."""
+        return generator(self.seed, purpose, self.round)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a selector may return instead of a plain list: the ids, and what happened on the way."""
+
+    ids: Sequence[ClientId]
+    events: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """What a rule sees: the well-formed updates of one round, in canonical order of their ids.
+
+    Attributes
+    ----------
+    ids
+        The n clients.
+    matrix
+        Their updates, ``(n, d)``, read-only.
+    norms
+        Euclidean norm of each row, float64.
+    num_examples
+        Reported example counts, float64.
+    round
+        The round's number, from 1.
+    population
+        How many clients could have been selected (K).
+    seed
+        Root of the named random streams.
+    """
+
+    ids: tuple[ClientId, ...]
+    matrix: Floats
+    norms: NDArray[np.float64]
+    num_examples: NDArray[np.float64]
+    round: int
+    population: int
+    seed: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def gram(self) -> NDArray[np.float64]:
+        """The ``(n, n)`` matrix of inner products, float64."""
+        return vectors.gram(self.matrix, self.norms)
+
+    @cached_property
+    def cosines(self) -> NDArray[np.float64]:
+        """The ``(n, n)`` matrix of cosine similarities."""
+        return vectors.cosines(self.gram)
+
+    @cached_property
+    def squared_distances(self) -> NDArray[np.float64]:
+        """The ``(n, n)`` matrix of squared Euclidean distances."""
+        return vectors.squared_distances(self.gram)
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Return a generator named after the purpose and the round."""
+        return generator(self.seed, purpose, self.round)
+
+    def expected_malicious(self, num_malicious: int) -> int:
+        """How many of this cohort to take for malicious, when ``num_malicious`` of all clients are.
+
+        The share is scaled to the cohort's size, rounded up, and kept below one half.
+        """
+        share = int(np.ceil(num_malicious * len(self) / max(self.population, len(self))))
+        return max(0, min(share, (len(self) - 1) // 2))
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a rule decides about a cohort of n clients.
+
+    Give either ``weights`` (the step is ``weights @ rows``) or, for rules that are no weighted sum,
+    the ``step`` itself. Everything else has a sensible default.
+
+    Attributes
+    ----------
+    weights
+        One weight per row of ``rows``.
+    rows
+        What the weights apply to; the cohort's own matrix if left out.
+    step
+        The ``(d,)`` step, for coordinate-wise rules.
+    reasons
+        One of ``"accepted"``, ``"sybil"``, ``"outlier"`` per client; all accepted if left out. A client
+        is an outlier if the rule takes it to be malicious, not merely because it was not used.
+    evidence
+        One mapping of plain numbers and strings per client: why.
+    events
+        What happened to the round as a whole ("no-survivors", "equal-clusters", ...).
+    facts
+        Plain numbers about the round ("threshold", "cluster_cosine", ...), for the record.
+    """
+
+    weights: NDArray[Any] | None = None
+    rows: Floats | None = None
+    step: Floats | None = None
+    reasons: Sequence[Reason] | None = None
+    evidence: Sequence[Evidence] | None = None
+    events: tuple[str, ...] = ()
+    facts: Evidence = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one client's update, and why."""
+
+    accepted: bool
+    reason: Reason
+    evidence: Evidence = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one round at the server.
+
+    Attributes
+    ----------
+    step
+        ``(d,)`` array: add it to the global weights. Always finite; zeros if nobody survived.
+    verdicts
+        One :class:`Verdict` per client that sent something.
+    events
+        What happened to the round as a whole, in words ("no-survivors", "random-subset", ...).
+    facts
+        Plain numbers about the round, for the record.
+    """
+
+    step: Floats
+    verdicts: Mapping[ClientId, Verdict]
+    round: int
+    events: tuple[str, ...] = ()
+    facts: Evidence = field(default_factory=dict)
+
+    @property
+    def accepted(self) -> list[ClientId]:
+        """Ids of the accepted clients, in canonical order."""
+        return [client for client, verdict in self.verdicts.items() if verdict.accepted]
+
+    def rejected(self, reason: Reason) -> list[ClientId]:
+        """Ids of the clients rejected for this reason, in canonical order."""
+        return [client for client, verdict in self.verdicts.items() if verdict.reason == reason]

@@ -1,0 +1,234 @@
+"""The only file that loops over d, the number of model parameters.
+
+Client updates are n rows of d numbers, and d is what is large. Everything a defense decides follows
+from the n x n matrix of inner products, ``G = X @ X.T``, and ends in a weighted sum, ``w @ X``. So the
+work here is: norms, G, the weighted sum, the momentum fold, and, as the honest exception, the
+coordinate-wise rules.
+
+All of it goes over fixed slices of columns that fit into a core's cache, on as many threads as there
+are cores. Each slice is computed by one thread and the partial results are added up in float64 in the
+order of the slices, so that the result is the same, bit for bit, for any number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+Floats = NDArray[np.floating[Any]]
+T = TypeVar("T")
+
+SLICE = 8192
+"""Columns per slice; part of the definition of the result (float32 sums within, float64 across)."""
+
+_SAFE_NORMS = (1e-12, 1e12)
+"""Rows whose norms lie in here can be multiplied in float32 without overflow or underflow."""
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def each_slice(width: int, visit: Callable[[slice], T], *, threads: int | None = None) -> list[T]:
+    """Call ``visit`` with each slice of ``range(width)``; return the results in order of the slices."""
+    slices = [slice(start, min(start + SLICE, width)) for start in range(0, width, SLICE)]
+    threads = min(threads or _cores(), len(slices))
+    with _blas().limit(limits=1, user_api="blas"):
+        if threads <= 1:
+            return [visit(columns) for columns in slices]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(visit, slices))
+
+
+def row_norms(matrix: Floats) -> NDArray[np.float64]:
+    """Return the Euclidean norm of each row in float64; NaN or Inf where a row is not finite.
+
+    Squares are summed in the rows' own precision within a slice, which is fast and exact enough for
+    ordinary sizes; a row for which that overflows or underflows is measured again in float64.
+
+    Examples
+    --------
+    >>> row_norms(np.array([[3.0, 4.0], [3e30, 4e30]], dtype=np.float32)).round(-24)
+    array([0.e+00, 5.e+30])
+    """
+    if matrix.shape[0] == 0 or matrix.shape[1] == 0:
+        return np.zeros(matrix.shape[0])
+
+    def visit(columns: slice) -> NDArray[np.float64]:
+        part = matrix[:, columns]
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            return np.asarray(np.einsum("ij,ij->i", part, part), dtype=np.float64)
+
+    with np.errstate(invalid="ignore"):
+        norms = np.asarray(np.sqrt(np.sum(each_slice(matrix.shape[1], visit), axis=0)))
+    low, high = _SAFE_NORMS
+    for row in np.flatnonzero(~((norms > low) & (norms < high))):
+        norms[row] = _exact_norm(matrix[row])
+    return norms
+
+
+def _exact_norm(row: Floats) -> float:
+    """Return the norm of one row, scaled by its largest entry so that nothing overflows."""
+    largest = float(np.max(np.abs(row)))
+    if not np.isfinite(largest) or largest == 0.0:
+        return largest
+    with np.errstate(over="ignore"):
+        return largest * float(np.linalg.norm(row.astype(np.float64) / largest))
+
+
+def gram(matrix: Floats, norms: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Return ``X @ X.T`` in float64, from products in the rows' own precision.
+
+    Rows of extreme size are scaled by powers of two first, which changes no digit of the result.
+
+    Parameters
+    ----------
+    matrix
+        ``(n, d)`` array X of finite numbers.
+    norms
+        Its row norms, if known already.
+    """
+    norms = row_norms(matrix) if norms is None else norms
+    exponents = None if _ordinary(norms) else np.frexp(norms)[1]
+    partial = each_slice(matrix.shape[1], lambda columns: _product(matrix[:, columns], exponents))
+    return _total(partial, matrix.shape[0], exponents)
+
+
+def _ordinary(norms: NDArray[np.float64]) -> bool:
+    low, high = _SAFE_NORMS
+    return bool(np.all((norms == 0) | ((norms > low) & (norms < high))))
+
+
+def _product(part: Floats, exponents: NDArray[np.intc] | None) -> NDArray[np.float64]:
+    """Return the Gram matrix of one slice, its rows divided by ``2**exponents``."""
+    if exponents is not None:
+        part = np.ldexp(part, -exponents[:, None])
+    return (part @ part.T).astype(np.float64)
+
+
+def _total(partial: list[NDArray[np.float64]], n: int, exponents: NDArray[np.intc] | None) -> NDArray[np.float64]:
+    """Add up the slices' Gram matrices and undo the scaling of their rows."""
+    total = np.sum(partial, axis=0) if partial else np.zeros((n, n))
+    if exponents is not None:
+        total = np.ldexp(total, exponents[:, None] + exponents[None, :])
+    return (total + total.T) / 2
+
+
+def products(matrix: Floats, vector: Floats) -> NDArray[np.float64]:
+    """Return the inner product of each row with one vector, ``X @ v``, in float64."""
+    if matrix.shape[1] == 0:
+        return np.zeros(matrix.shape[0])
+    partial = each_slice(matrix.shape[1], lambda columns: (matrix[:, columns] @ vector[columns]).astype(np.float64))
+    return np.asarray(np.sum(partial, axis=0))
+
+
+def combine(weights: NDArray[Any], matrix: Floats) -> Floats:
+    """Return the weighted sum of rows, ``w @ X``, in the rows' own precision.
+
+    Rows of weight zero are not read at all.
+    """
+    used = np.flatnonzero(weights)
+    scale = np.asarray(weights)[used].astype(matrix.dtype)
+    step = np.zeros(matrix.shape[1], dtype=matrix.dtype)
+    everything = len(used) == matrix.shape[0]
+
+    def visit(columns: slice) -> None:
+        part = matrix[:, columns] if everything else matrix[used, columns]
+        np.matmul(scale, part, out=step[columns])
+
+    if len(used):
+        each_slice(matrix.shape[1], visit)
+    return step
+
+
+def fold(
+    memory: Floats,
+    rows: NDArray[np.intp],
+    updates: Floats,
+    take: NDArray[np.intp],
+    *,
+    decay: NDArray[np.float64],
+    bounds: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Set ``memory[rows] = updates[take] + decay * memory[rows]`` in place; return its Gram matrix.
+
+    One pass over the data does both: a slice is still in the cache when its products are taken.
+
+    Parameters
+    ----------
+    memory
+        ``(capacity, d)`` array, changed in place.
+    rows, take
+        Which rows of ``memory`` and of ``updates`` belong together.
+    updates
+        ``(n, d)`` array.
+    decay
+        One factor per row of ``rows``.
+    bounds
+        An upper bound on the norm of each result, so that extreme rows can be scaled.
+    """
+    factor = decay.astype(memory.dtype)[:, None]
+    remembers = bool(np.any(factor))
+    everything = len(take) == updates.shape[0]
+    exponents = None if _ordinary(bounds) else np.frexp(bounds)[1]
+
+    def visit(columns: slice) -> NDArray[np.float64]:
+        part = updates[:, columns] if everything else updates[take, columns]
+        if remembers:
+            part = part + factor * memory[rows, columns]
+        memory[rows, columns] = part
+        return _product(part, exponents)
+
+    return _total(each_slice(memory.shape[1], visit), len(rows), exponents)
+
+
+def coordinatewise(matrix: Floats, rule: Callable[[Floats], Floats]) -> Floats:
+    """Apply a rule on columns, ``(n, slice) -> (slice,)``, to the whole matrix slice by slice."""
+    step = np.empty(matrix.shape[1], dtype=matrix.dtype)
+
+    def visit(columns: slice) -> None:
+        step[columns] = rule(matrix[:, columns])
+
+    each_slice(matrix.shape[1], visit)
+    return step
+
+
+def cosines(inner: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the cosine similarities that belong to a Gram matrix; 0 beside a zero vector.
+
+    Examples
+    --------
+    >>> cosines(np.array([[4.0, 1.0], [1.0, 1.0]]))
+    array([[1. , 0.5],
+           [0.5, 1. ]])
+    """
+    lengths = np.sqrt(np.clip(np.diag(inner), 0, None))
+    inverse = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return np.clip(inner * inverse[:, None] * inverse[None, :], -1.0, 1.0)
+
+
+def squared_distances(inner: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the squared Euclidean distances between rows that belong to a Gram matrix.
+
+    Examples
+    --------
+    >>> squared_distances(np.array([[4.0, 1.0], [1.0, 1.0]]))
+    array([[0., 3.],
+           [3., 0.]])
+    """
+    squares = np.diag(inner)
+    distances = np.clip(squares[:, None] + squares[None, :] - 2 * inner, 0, None)
+    np.fill_diagonal(distances, 0.0)
+    return distances

@@ -1,0 +1,174 @@
+import numpy as np
+import pytest
+
+from mabrfl import MabRfl, Updates
+from mabrfl.screening.intake import inspect
+
+WIDTH = 9_000
+
+
+def honest(n=8, dtype=np.float32):
+    return np.random.default_rng(5).normal(size=(n, WIDTH)).astype(dtype)
+
+
+def with_value(value, where=slice(None)):
+    row = honest(9)[8].copy()
+    row[where] = value
+    return row
+
+
+BAD_ROWS = {
+    "nan": with_value(np.nan, 17),
+    "inf": with_value(np.inf, -1),
+    "minus-inf": with_value(-np.inf, 0),
+    "zero": np.zeros(WIDTH, np.float32),
+    "denormal": np.full(WIDTH, 1e-45, np.float32),
+    "overflow": np.full(WIDTH, 3e38, np.float32),
+    "float64-overflow": np.full(WIDTH, 1e300),
+    "too-short": np.ones(WIDTH - 1, np.float32),
+    "too-long": np.ones(WIDTH + 1, np.float32),
+    "one-number": np.ones(1, np.float32),
+    "scalar": np.float32(3.0),
+    "matrix": np.ones((1, WIDTH), np.float32),
+    "integers": np.ones(WIDTH, np.int64),
+    "booleans": np.ones(WIDTH, bool),
+    "complex": np.ones(WIDTH, np.complex64),
+    "strings": np.array(["1.0"] * WIDTH),
+    "objects": np.array([None] * WIDTH),
+    "ragged": [[1.0, 2.0], [3.0]],
+    "nothing": None,
+    "empty": np.zeros(0, np.float32),
+}
+
+
+@pytest.mark.parametrize("preset", ["paper", "reference"])
+@pytest.mark.parametrize("position", [0, 4, 8])
+@pytest.mark.parametrize("kind", BAD_ROWS)
+def test_a_malformed_client_is_blamed_and_changes_no_bit_of_the_others_result(kind, position, preset):
+    rows, ids = list(honest()), [10, 11, 12, 13, 14, 15, 16, 17]
+    clean = MabRfl(preset, seed=1)
+    expected = clean.aggregate(Updates(ids, rows), round=1)
+    mixed = MabRfl(preset, seed=1)
+    outcome = mixed.aggregate(
+        Updates([*ids[:position], 99, *ids[position:]], [*rows[:position], BAD_ROWS[kind], *rows[position:]]), round=1
+    )
+    assert outcome.verdicts[99].reason == "malformed"
+    assert not outcome.verdicts[99].accepted
+    assert outcome.verdicts[99].evidence["cause"]
+    assert outcome.step.tobytes() == expected.step.tobytes()
+    assert {k: v for k, v in outcome.verdicts.items() if k != 99} == dict(expected.verdicts)
+    assert mixed.reputation == {**clean.reputation, 99: (1.0, 2.0)}
+
+
+def test_a_bad_row_of_a_whole_matrix_is_quarantined_too():
+    matrix = honest()
+    expected = MabRfl(seed=2).aggregate(Updates(range(7), matrix[:7]), round=1)
+    matrix[7, 3] = np.nan
+    outcome = MabRfl(seed=2).aggregate(Updates(range(8), matrix), round=1)
+    assert outcome.rejected("malformed") == [7]
+    assert outcome.step.tobytes() == expected.step.tobytes()
+
+
+def test_every_row_of_an_id_that_came_twice_is_quarantined():
+    outcome = MabRfl().aggregate(Updates([1, 2, 3, 2], honest(4)), round=1)
+    assert outcome.rejected("malformed") == [2]
+    assert outcome.verdicts[2].evidence["cause"] == "id sent twice"
+
+
+@pytest.mark.parametrize("count", [0, -1, np.nan, np.inf, "many", None, [1]])
+def test_an_impossible_number_of_examples_is_malformed(count):
+    counts = np.array([5, 5, count, 5], dtype=object)
+    outcome = MabRfl().aggregate(Updates(range(4), honest(4), counts), round=1)
+    assert outcome.rejected("malformed") == [2]
+    assert "num_examples must be positive and finite" in outcome.verdicts[2].evidence["cause"]
+
+
+def test_the_servers_own_dimension_decides_not_the_majority():
+    liars = [np.ones(3, np.float32)] * 5
+    found = inspect(Updates(range(7), [*liars, *honest(2)], dimension=WIDTH))
+    assert found.ids == (5, 6)
+    assert set(found.malformed) == set(range(5))
+
+
+def test_the_dimension_of_earlier_rounds_is_remembered():
+    shield = MabRfl()
+    shield.aggregate(Updates(range(4), honest(4)), round=1)
+    outcome = shield.aggregate(Updates(range(3), np.ones((3, 5), np.float32)), round=2)
+    assert outcome.rejected("malformed") == [0, 1, 2]
+    assert outcome.step.shape == (WIDTH,)
+
+
+def test_all_malformed_leaves_the_model_where_it_is():
+    outcome = MabRfl().aggregate(Updates(["a", "b"], np.full((2, 4), np.nan, np.float32)), round=1)
+    assert outcome.events == ("no-usable-updates",)
+    assert outcome.step.tolist() == [0, 0, 0, 0]
+
+
+def test_half_precision_is_converted_and_double_precision_kept():
+    assert inspect(Updates([1, 2], honest(2).astype(np.float16))).matrix.dtype == np.float32
+    assert inspect(Updates([1, 2], honest(2, np.float64))).matrix.dtype == np.float64
+    assert inspect(Updates([1, 2], [honest(1, np.float64)[0], honest(1)[0]])).matrix.dtype == np.float32
+
+
+@pytest.mark.parametrize("scale", [1e-160, 1e160, 1e300])
+def test_double_precision_whose_squares_leave_its_range_is_malformed(scale):
+    matrix = honest(5, np.float64)
+    matrix[2] *= scale
+    outcome = MabRfl().aggregate(Updates(range(5), matrix), round=1)
+    assert outcome.rejected("malformed") == [2]
+
+
+def test_a_matrix_of_integers_is_the_callers_mistake():
+    with pytest.raises(TypeError, match="floating-point numbers; got a matrix of int64"):
+        MabRfl().aggregate(Updates([1, 2], np.ones((2, 3), np.int64)), round=1)
+
+
+def test_order_of_arrival_changes_no_bit():
+    matrix, ids = honest(12), np.arange(12)
+    matrix[3] = matrix[7]
+    expected = MabRfl(seed=4).aggregate(Updates(ids.tolist(), matrix), round=1)
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(12)
+        outcome = MabRfl(seed=4).aggregate(Updates(ids[order].tolist(), matrix[order]), round=1)
+        assert outcome.step.tobytes() == expected.step.tobytes()
+        assert dict(outcome.verdicts) == dict(expected.verdicts)
+
+
+def test_updates_are_neither_modified_nor_kept():
+    matrix = honest(6)
+    before = matrix.copy()
+    matrix.flags.writeable = False
+    shield = MabRfl()
+    outcome = shield.aggregate(Updates(range(6), matrix), round=1)
+    assert not np.shares_memory(outcome.step, matrix)
+    assert not np.shares_memory(shield.state_dict()["rule"]["momenta"], matrix)
+    np.testing.assert_array_equal(matrix, before)
+
+
+@pytest.mark.parametrize("layout", ["fortran", "reversed", "strided", "subclass"])
+def test_memory_layout_does_not_matter(layout):
+    matrix = honest(6)
+    expected = MabRfl().aggregate(Updates(range(6), matrix), round=1)
+    if layout == "fortran":
+        matrix = np.asfortranarray(matrix)
+    elif layout == "reversed":
+        matrix = np.ascontiguousarray(matrix[:, ::-1])[:, ::-1]
+    elif layout == "strided":
+        matrix = np.repeat(matrix, 2, axis=1)[:, ::2]
+    else:
+        matrix = np.ma.masked_array(matrix)
+    outcome = MabRfl().aggregate(Updates(range(6), matrix), round=1)
+    assert np.asarray(outcome.step).tobytes() == expected.step.tobytes()
+
+
+@pytest.mark.parametrize("ids", [[1.0, 2], [None, 1], [True, 2], [b"a", 1]])
+def test_ids_of_another_type_are_refused(ids):
+    with pytest.raises(TypeError, match="client ids must be int or str; got"):
+        Updates(ids, np.ones((2, 2)))
+
+
+def test_rows_ids_and_counts_must_match():
+    with pytest.raises(ValueError, match="got 3 ids for 2 rows"):
+        Updates([1, 2, 3], np.ones((2, 2)))
+    with pytest.raises(ValueError, match="got 1 counts for 2 rows"):
+        Updates([1, 2], np.ones((2, 2)), [1])

@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+
+from mabrfl import vectors
+
+
+def random_matrix(n=7, width=3 * vectors.SLICE + 11, dtype=np.float32):
+    return np.random.default_rng(3).normal(size=(n, width)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gram_equals_the_exact_products(dtype):
+    matrix = random_matrix(dtype=dtype)
+    exact = matrix.astype(np.float64) @ matrix.astype(np.float64).T
+    np.testing.assert_allclose(vectors.gram(matrix), exact, atol=2e-6 * exact.max())
+
+
+def test_results_are_the_same_bits_for_any_number_of_threads(monkeypatch):
+    matrix, weights = random_matrix(), np.arange(7) / 3
+    results = []
+    for cores in (1, 2, 5):
+        monkeypatch.setattr(vectors, "_cores", lambda cores=cores: cores)
+        results.append((vectors.gram(matrix), vectors.row_norms(matrix), vectors.combine(weights, matrix)))
+    for other in results[1:]:
+        for one, two in zip(results[0], other, strict=True):
+            assert one.tobytes() == two.tobytes()
+
+
+@pytest.mark.parametrize("exponent", range(-37, 38, 5))
+def test_norms_and_cosines_are_right_at_every_scale(exponent):
+    matrix = random_matrix(4, 500)
+    scaled = (matrix.astype(np.float64) * 10.0**exponent / 10).astype(np.float32)
+    exact = np.linalg.norm(scaled.astype(np.float64), axis=1)
+    np.testing.assert_allclose(vectors.row_norms(scaled), exact, rtol=1e-6)
+    np.testing.assert_allclose(vectors.cosines(vectors.gram(scaled)), vectors.cosines(vectors.gram(matrix)), atol=1e-6)
+
+
+def test_scaling_an_extreme_row_leaves_the_products_of_the_others_as_they_are():
+    matrix = random_matrix(5, 20_000)
+    extreme = matrix.copy()
+    extreme[2] *= np.float32(2.0**90)
+    others = [0, 1, 3, 4]
+    ordinary, scaled = vectors.gram(matrix), vectors.gram(extreme)
+    assert ordinary[np.ix_(others, others)].tobytes() == scaled[np.ix_(others, others)].tobytes()
+    np.testing.assert_array_equal(scaled[2, others], ordinary[2, others] * 2.0**90)
+
+
+def test_combine_does_not_read_rows_of_weight_zero():
+    matrix = random_matrix(3, 100)
+    matrix[1] = np.nan
+    step = vectors.combine(np.array([2.0, 0.0, -1.0]), matrix)
+    np.testing.assert_allclose(step, 2 * matrix[0] - matrix[2], rtol=1e-6)
+    assert not vectors.combine(np.zeros(3), matrix).any()
+
+
+def test_fold_writes_the_momentum_and_returns_its_gram():
+    memory, updates = random_matrix(5, 9_000), random_matrix(3, 9_000) * 2
+    rows, take, decay = np.array([4, 0]), np.array([2, 1]), np.array([0.5, 0.0])
+    expected = updates[take] + decay[:, None].astype(np.float32) * memory[rows]
+    untouched = memory[[1, 2, 3]].copy()
+    gram = vectors.fold(memory, rows, updates, take, decay=decay, bounds=np.full(2, 100.0))
+    np.testing.assert_array_equal(memory[rows], expected)
+    np.testing.assert_array_equal(memory[[1, 2, 3]], untouched)
+    np.testing.assert_allclose(gram, expected.astype(float) @ expected.astype(float).T, rtol=1e-4, atol=1e-2)
+
+
+def test_products_with_one_vector():
+    matrix = random_matrix(3, 9_000)
+    np.testing.assert_allclose(vectors.products(matrix, matrix[1]), vectors.gram(matrix)[1], rtol=1e-5, atol=1e-3)
+
+
+def test_empty_matrices_are_fine():
+    assert vectors.gram(np.zeros((0, 5), np.float32)).shape == (0, 0)
+    assert vectors.row_norms(np.zeros((3, 0), np.float32)).tolist() == [0, 0, 0]
+    assert vectors.products(np.zeros((2, 0)), np.zeros(0)).tolist() == [0, 0]
+
+
+def test_non_finite_rows_have_non_finite_norms():
+    matrix = np.ones((3, 10), np.float32)
+    matrix[0, 3], matrix[2, 9] = np.nan, -np.inf
+    norms = vectors.row_norms(matrix)
+    assert np.isnan(norms[0])
+    assert norms[1] == pytest.approx(np.sqrt(10))
+    assert np.isinf(norms[2])
