@@ -1,0 +1,65 @@
+"""What the rules share: checks of their settings, and what they say when a theorem's condition fails."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from mabrfl.errors import ConfigError, QuorumError, suggest
+from mabrfl.updates import Cohort, Reason
+
+
+def check_whole(name: str, value: Any, *, at_least: int = 0) -> None:
+    """Refuse anything but a whole number of at least ``at_least``."""
+    try:
+        good = not isinstance(value, bool) and operator.index(value) >= at_least
+    except TypeError:
+        good = False
+    if not good:
+        raise ConfigError(f"{name} must be a whole number >= {at_least}; got {value!r}")
+
+
+def check_positive(name: str, value: Any, *, or_zero: bool = False) -> None:
+    """Refuse anything but a finite number above zero, or from zero if ``or_zero``."""
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not (number and (value > 0 or (or_zero and value == 0))):
+        raise ConfigError(f"{name} must be a finite number {'>=' if or_zero else '>'} 0; got {value!r}")
+
+
+def check_choice(name: str, value: Any, known: Collection[Any]) -> None:
+    """Refuse anything but one of the known values, and name the nearest."""
+    if isinstance(value, bool) or value not in known:
+        hint = suggest(str(value), [str(each) for each in known])
+        raise ConfigError(f"{name} has no variant {value!r}{hint}")
+
+
+def quorum(
+    rule: str, condition: str, cohort: Cohort, num_malicious: int, *, excess: int, strict: bool
+) -> tuple[str, ...]:
+    """Return the event that tells of a broken precondition ``n >= 2f + excess``, or nothing.
+
+    Here n is the size of the cohort and f its proportional share of the malicious clients, before
+    :meth:`~mabrfl.updates.Cohort.expected_malicious` keeps it below one half.
+
+    Raises
+    ------
+    QuorumError
+        Instead of returning the event, if ``strict``.
+    """
+    n = len(cohort)
+    f = math.ceil(num_malicious * n / max(cohort.population, n))
+    if n >= 2 * f + excess:
+        return ()
+    if strict:
+        raise QuorumError(f"{rule} needs {condition}; got n={n}, f={f}")
+    return (f"{rule}-precondition: {condition}; n={n}, f={f}",)
+
+
+def outliers(n: int, rows: Iterable[int]) -> list[Reason]:
+    """Return one reason per client: ``"outlier"`` for the given rows, ``"accepted"`` for the others."""
+    reasons: list[Reason] = ["accepted"] * n
+    for row in rows:
+        reasons[row] = "outlier"
+    return reasons
