@@ -1,0 +1,87 @@
+"""``mabrfl data``: list, fetch and check the data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mabrfl import data
+from mabrfl.errors import DatasetError, MabRflError
+
+app = typer.Typer(name="data", help="List, fetch and check the data sets.", no_args_is_help=True)
+
+_STYLES = {"embedded": "green", "official": "green", "differs": "yellow", "broken": "red", "missing": "dim"}
+
+
+@app.command("list")
+def list_datasets() -> None:
+    """Show every data set, and where it lies on this machine."""
+    with _one_line_errors():
+        table = _table("data set", "what it is", "where")
+        for name, description in data.DATASETS.items():
+            folder = data.locate(name)
+            embedded = data.is_embedded(name)
+            where = "embedded" if embedded else str(folder or f"not here; mabrfl data fetch {name}")
+            table.add_row(name, description, Text(where, style="dim" if not (folder or embedded) else "green"))
+        Console().print(table)
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="The data set, see: mabrfl data list.")],
+    force: Annotated[bool, typer.Option("--force", help="Fetch it again even if a good copy is there.")] = False,
+    into: Annotated[
+        Path | None, typer.Option(help="Data folder to put it in, as FOLDER/NAME (default: the user's cache).")
+    ] = None,
+) -> None:
+    """Get a data set and verify it; does nothing if a usable copy is already there."""
+    with _one_line_errors():
+        folder = data.fetch(name, force=force, into=into)
+        first = data.locate(name)
+        where = "embedded, nothing to fetch" if folder is None else str(folder)
+        Console().print(Text.assemble((name, "bold"), ": ", (where, "green")), soft_wrap=True)
+        if first != folder:
+            note = f"note: {first} comes first in the search" if first else f"note: set MABRFL_DATA to {into} to use it"
+            Console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)
+
+
+@app.command()
+def check(
+    names: Annotated[list[str] | None, typer.Argument(help="Data sets to check (default: all).")] = None,
+) -> None:
+    """Verify the files of data sets: structure, and SHA-256 against the official files."""
+    with _one_line_errors():
+        reports = [data.check(name) for name in names or data.DATASETS]
+        table = _table("data set", "status", "details", "where")
+        for report in reports:
+            status = Text(report.status, style=_STYLES[report.status])
+            table.add_row(report.name, status, Text(report.detail), Text(str(report.folder or "")))
+        Console().print(table)
+        # Nobody needs to have every data set, but one that was asked for by name must be there.
+        bad = [report.name for report in reports if report.status == "broken" or (names and not report.usable)]
+        if bad:
+            raise DatasetError(f"not usable: {', '.join(bad)}")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Show a mistake as one line on stderr and leave with its exit code."""
+    try:
+        yield
+    except MabRflError as error:
+        Console(stderr=True).print(Text(f"error: {error}", style="red"), soft_wrap=True)
+        raise typer.Exit(error.exit_code) from error
