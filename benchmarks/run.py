@@ -1,0 +1,15 @@
+"""Run all benchmarks; the exit code says whether every target is met."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # as a script, this file knows its own folder only
+
+from benchmarks import round as round_benchmark
+from benchmarks import server
+
+if __name__ == "__main__":
+    results = [server.main(), round_benchmark.main()]
+    sys.exit(not all(results))

@@ -1,0 +1,88 @@
+"""A model as flat vectors: its parameters in one, its floating-point buffers in another.
+
+**What happens to buffers (BatchNorm's running statistics).** They are not part of the update that a
+defense sees: running variances can be thousands of times larger than weights, and a cosine over both
+would compare variances only. They travel beside the update, and the server sets each to the
+coordinate-wise median over the clients it accepted (:func:`merge_buffers`). Integer buffers, such as
+BatchNorm's count of batches, are left alone: every client starts from their initial values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mabrfl import vectors
+from mabrfl.vectors import Floats
+
+Float32 = NDArray[np.float32]
+
+
+def trainable(model: nn.Module) -> list[Tensor]:
+    """Return the parameters that training changes, in the order of ``named_parameters``."""
+    return [parameter for _, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def float_buffers(model: nn.Module) -> list[Tensor]:
+    """Return the floating-point buffers, in the order of ``named_buffers``."""
+    return [buffer for _, buffer in model.named_buffers() if buffer.is_floating_point()]
+
+
+def size(tensors: Sequence[Tensor]) -> int:
+    """Return how many numbers the tensors hold together."""
+    return sum(tensor.numel() for tensor in tensors)
+
+
+def flatten(tensors: Sequence[Tensor], out: Float32 | None = None) -> Float32:
+    """Write the tensors one after the other, each in row-major order, into one float32 vector.
+
+    The order is that of the tensors' shapes, whatever their layout in memory (channels last, say).
+    """
+    vector = np.empty(size(tensors), dtype=np.float32) if out is None else out
+    with torch.no_grad():
+        for tensor, part in zip(tensors, _parts(vector, tensors), strict=True):
+            part.copy_(tensor)
+    return vector
+
+
+def unflatten(vector: Floats, tensors: Sequence[Tensor]) -> None:
+    """Set the tensors, in place, to what :func:`flatten` wrote."""
+    writable = np.require(vector, np.float32, ["C", "W"])  # PyTorch warns about views of read-only memory
+    with torch.no_grad():
+        for tensor, part in zip(tensors, _parts(writable, tensors), strict=True):
+            tensor.copy_(part)
+
+
+def _parts(vector: Float32, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return one view of the vector per tensor, in that tensor's shape."""
+    if vector.shape != (size(tensors),):
+        raise ValueError(f"expected a vector of length {size(tensors)}; got shape {vector.shape}")
+    pieces = torch.split(torch.from_numpy(vector), [tensor.numel() for tensor in tensors])
+    return [piece.view(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True)]
+
+
+def merge_buffers(rows: Floats, otherwise: Floats | None = None) -> Floats:
+    """Return the coordinate-wise median of the clients' buffers, leaving out rows that are not finite.
+
+    Parameters
+    ----------
+    rows
+        ``(n, b)`` array, a row per accepted client.
+    otherwise
+        What to return if no row is left: normally the buffers as they were.
+
+    Examples
+    --------
+    >>> merge_buffers(np.array([[1.0, 5.0], [2.0, 6.0], [9.0, 7.0], [np.nan, 0.0]]))
+    array([2., 6.])
+    """
+    finite = rows[np.all(np.isfinite(rows), axis=1)]
+    if len(finite) == 0:
+        if otherwise is None:
+            raise ValueError(f"no finite row among {len(rows)} to merge buffers from")
+        return otherwise.copy()
+    return vectors.coordinatewise(finite, lambda part: np.asarray(np.median(part, axis=0)))

@@ -1,0 +1,101 @@
+"""The arrays that all worker processes see: data, weights in, updates out. Nothing here is ever sent."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+StartMethod = Literal["fork", "spawn"]
+Array = NDArray[Any]
+
+
+class SharedArray:
+    """An array of zeros in memory shared with the processes that are started later.
+
+    Parameters
+    ----------
+    shape, dtype
+        Of the array.
+    method
+        How those processes are started. ``"fork"`` (also right for no process at all) takes anonymous
+        memory, whose pages cost nothing until they are written. ``"spawn"`` needs memory that a
+        process can be told about when it is started.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike, method: StartMethod = "fork") -> None:
+        self._shape, self._dtype = shape, np.dtype(dtype)
+        num_bytes = max(1, math.prod(shape) * self._dtype.itemsize)
+        self._memory: Any = (
+            mmap.mmap(-1, num_bytes) if method == "fork" else get_context("spawn").RawArray("b", num_bytes)
+        )
+        self.array = self._view()
+
+    def _view(self) -> Array:
+        return np.frombuffer(self._memory, self._dtype, math.prod(self._shape)).reshape(self._shape)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "array"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.array = self._view()
+
+
+class Inherited:
+    """An array that already exists and is only read: a forked process has it anyway."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+
+def share(array: Array, method: StartMethod) -> SharedArray | Inherited:
+    """Return an array for worker processes to read, copied only if it must be."""
+    if method == "fork":
+        return Inherited(array)
+    shared = SharedArray(array.shape, array.dtype, method)
+    shared.array[...] = array
+    return shared
+
+
+@dataclass(frozen=True)
+class Board:
+    """What the parent and its workers read and write.
+
+    Attributes
+    ----------
+    train_inputs, train_labels, test_inputs, test_labels
+        The data set.
+    weights, buffers
+        The global model of the round, written by the parent.
+    clients, poisoned, order
+        Who trains, a position each, and on what data; the positions by falling size of their data.
+    updates, new_buffers
+        What comes of it: a row per position.
+    moments, steps
+        Kept optimizer states: ``(num_clients, moments per parameter, d)`` and how many steps each
+        parameter has taken, ``(num_clients, number of parameters)``.
+    correct, losses
+        Evaluation: correct predictions per slice and class, sum of losses per slice.
+    """
+
+    train_inputs: SharedArray | Inherited
+    train_labels: SharedArray | Inherited
+    test_inputs: SharedArray | Inherited
+    test_labels: SharedArray | Inherited
+    weights: SharedArray
+    buffers: SharedArray
+    clients: SharedArray
+    poisoned: SharedArray
+    order: SharedArray
+    updates: SharedArray
+    new_buffers: SharedArray
+    moments: SharedArray
+    steps: SharedArray
+    correct: SharedArray
+    losses: SharedArray

@@ -1,0 +1,28 @@
+"""PyTorch's global random state, borrowed for a while."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+from mabrfl.rng import ClientId, digest
+
+_CPU = torch.device("cpu")
+
+
+@contextlib.contextmanager
+def seeded(seed: int, purpose: str, *key: ClientId, device: torch.device = _CPU) -> Iterator[None]:
+    """Seed PyTorch's global generator with the stream of this name, and put it back afterwards.
+
+    Layers such as dropout draw from nothing else.
+    """
+    number = digest(seed, purpose, *key)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        if device.type == "cpu":
+            # torch.manual_seed also leaves a note, with a stack trace, for every kind of accelerator.
+            torch.default_generator.manual_seed(number)
+        else:
+            torch.manual_seed(number)
+        yield
