@@ -86,12 +86,12 @@ def test_another_client_changes_nobody_elses_selection():
 
 @pytest.mark.parametrize("make", [lambda: Uniform(num_selected=0), lambda: ThompsonTop(num_selected=-1)])
 def test_less_than_one_client_is_refused(make):
-    with pytest.raises(ConfigError, match="num_selected must be at least 1"):
+    with pytest.raises(ConfigError, match="num_selected must be a whole number >= 1"):
         make()
 
 
 def test_unknown_rules_are_refused():
-    with pytest.raises(ConfigError, match="inclusion must be bernoulli or cutoffs; got 'x'"):
+    with pytest.raises(ConfigError, match="inclusion must be one of bernoulli, cutoffs; got 'x'"):
         ACS(inclusion="x")
     with pytest.raises(ConfigError, match="empty_selection must be"):
         ACS(empty_selection="x")

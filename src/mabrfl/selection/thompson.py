@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from mabrfl.errors import ConfigError
+from mabrfl._checks import check_choice, check_whole
 from mabrfl.rng import ClientId
 from mabrfl.updates import Candidates, Selection
 
@@ -44,10 +44,9 @@ class ACS:
         empty_selection: Literal["random-subset", "all"] = "random-subset",
         first_round: int = 1,
     ) -> None:
-        if inclusion not in ("bernoulli", "cutoffs"):
-            raise ConfigError(f"inclusion must be bernoulli or cutoffs; got {inclusion!r}")
-        if empty_selection not in ("random-subset", "all"):
-            raise ConfigError(f"empty_selection must be random-subset or all; got {empty_selection!r}")
+        check_choice("inclusion", inclusion, ("bernoulli", "cutoffs"))
+        check_choice("empty_selection", empty_selection, ("random-subset", "all"))
+        check_whole("warmup_rounds", warmup_rounds)
         self.warmup_rounds = warmup_rounds
         self.inclusion = inclusion
         self.always_from = always_from
@@ -90,8 +89,7 @@ class ThompsonTop:
     """
 
     def __init__(self, *, num_selected: int = 10) -> None:
-        if num_selected < 1:
-            raise ConfigError(f"num_selected must be at least 1; got {num_selected}")
+        check_whole("num_selected", num_selected, at_least=1)
         self.num_selected = num_selected
 
     def __call__(self, candidates: Candidates) -> Selection:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mabrfl.errors import ConfigError
+from mabrfl._checks import check_whole
 from mabrfl.updates import Candidates, Selection
 
 
@@ -26,8 +26,7 @@ class Uniform:
     """
 
     def __init__(self, *, num_selected: int = 10) -> None:
-        if num_selected < 1:
-            raise ConfigError(f"num_selected must be at least 1; got {num_selected}")
+        check_whole("num_selected", num_selected, at_least=1)
         self.num_selected = num_selected
 
     def __call__(self, candidates: Candidates) -> Selection:

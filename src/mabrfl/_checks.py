@@ -1,4 +1,4 @@
-"""What the rules share: checks of their settings, and what they say when a theorem's condition fails."""
+"""What rules, selectors and attacks share: checks of settings, and of the conditions of theorems."""
 
 from __future__ import annotations
 

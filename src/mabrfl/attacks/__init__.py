@@ -1,0 +1,41 @@
+"""Attacks: each turns an :class:`AttackerView` into what the malicious clients send.
+
+======================================= ============ ==============================================
+attack                                  knowledge    what the attackers send
+======================================= ============ ==============================================
+:class:`LabelFlip`                      agnostic     training results on flipped labels, each its own
+:class:`SignFlip`, :class:`Gaussian`    agnostic     reversed updates, noise; each its own
+:class:`LIE`, :class:`IPM`              partial      the benign mean, shifted or reversed
+:class:`Mimic`                          partial      copies of one benign update
+:class:`MinMax`, :class:`MinSum`        partial      the benign mean, moved as far as a distance bound allows
+:class:`AgrKrum`                        full         the benign mean, moved as far as Krum still chooses it
+======================================= ============ ==============================================
+
+:mod:`mabrfl.attacks.selftest` measures what an attack does to plain averaging.
+"""
+
+from mabrfl.attacks.colluding import IPM, LIE, lie_factor
+from mabrfl.attacks.data_poisoning import LabelFlip
+from mabrfl.attacks.independent import Gaussian, SignFlip
+from mabrfl.attacks.mimic import Mimic
+from mabrfl.attacks.optimized import AgrKrum, MinMax, MinSum
+from mabrfl.attacks.view import Attack, AttackerView, Knowledge, Secrets, as_attack, craft
+
+__all__ = [
+    "IPM",
+    "LIE",
+    "AgrKrum",
+    "Attack",
+    "AttackerView",
+    "Gaussian",
+    "Knowledge",
+    "LabelFlip",
+    "Mimic",
+    "MinMax",
+    "MinSum",
+    "Secrets",
+    "SignFlip",
+    "as_attack",
+    "craft",
+    "lie_factor",
+]

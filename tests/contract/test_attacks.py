@@ -1,0 +1,158 @@
+"""What holds for every attack, whatever it does."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+from attack_views import make_view, random_rows
+from mabrfl import attacks
+from mabrfl.attacks import (
+    IPM,
+    LIE,
+    AgrKrum,
+    Attack,
+    Gaussian,
+    Knowledge,
+    LabelFlip,
+    Mimic,
+    MinMax,
+    MinSum,
+    SignFlip,
+    craft,
+)
+
+ATTACKS: dict[str, Attack] = {
+    "label-flip": LabelFlip(),
+    "label-flip-pair": LabelFlip(mapping="pair"),
+    "sign-flip": SignFlip(),
+    "gaussian": Gaussian(),
+    "gaussian-absolute": Gaussian(unit="absolute", scale=200.0),
+    "gaussian-around-own": Gaussian(centre="own"),
+    "lie": LIE(),
+    "lie-baruch": LIE(z_rule="baruch"),
+    "lie-wrong-cdf": LIE(z_rule="wrong-cdf"),
+    "lie-round": LIE(counts="round"),
+    "lie-fixed": LIE(z=1.5, sign=1, ddof=1),
+    "lie-own": LIE(z=1.5, statistics="own", ddof=1),
+    "ipm": IPM(),
+    "mimic": Mimic(),
+    "mimic-variance": Mimic(victim="largest-variance"),
+    "agr-krum": AgrKrum(),
+    "agr-krum-unit": AgrKrum(direction="unit"),
+    "agr-krum-half": AgrKrum(half_copy=True),
+    "agr-multi-krum": AgrKrum(target="multi-krum", direction="sign"),
+    "min-max": MinMax(),
+    "min-sum": MinSum(),
+    "min-sum-maximum": MinSum(bound="maximum", direction="unit"),
+}
+WIDTH = 37
+each = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
+
+
+def view_for(attack, *, benign=6, attackers=5, dtype=np.float32, scale=1.0, **options):
+    rows = random_rows(benign, WIDTH, seed=1, dtype=dtype) * dtype(scale)
+    own = random_rows(attackers, WIDTH, seed=2, dtype=dtype) * dtype(scale) if attack.trains else None
+    return make_view(rows, attackers=attackers, own=own, knowledge=attack.knowledge, **options)
+
+
+def test_every_attack_of_the_package_is_under_contract():
+    exported = {value for value in vars(attacks).values() if isinstance(value, type) and issubclass(value, Attack)}
+    assert exported - {Attack} == {type(attack) for attack in ATTACKS.values()}
+
+
+@each
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_have_the_shape_and_type_of_the_updates_and_are_finite(attack, dtype):
+    view = view_for(attack, dtype=dtype)
+    rows = attack(view)
+    assert rows.shape == (5, WIDTH)
+    assert rows.dtype == dtype
+    assert np.isfinite(rows).all()
+    np.testing.assert_array_equal(craft(attack, view), rows)
+
+
+@each
+def test_the_view_is_not_modified(attack):
+    view = view_for(attack)
+    before = copy.deepcopy(view)
+    attack(view)
+    np.testing.assert_array_equal(view.global_weights, before.global_weights)
+    if attack.knowledge.includes(Knowledge.PARTIAL):
+        np.testing.assert_array_equal(view.benign, before.benign)
+    if attack.trains:
+        np.testing.assert_array_equal(view.own_updates, before.own_updates)
+
+
+@each
+def test_same_seed_same_bytes(attack):
+    once, again = attack(view_for(attack)), copy.deepcopy(attack)(view_for(attack))
+    assert once.tobytes() == again.tobytes()
+    assert attack(view_for(attack)).tobytes() == once.tobytes()
+
+
+@each
+def test_one_attacker_is_enough_to_act_or_the_attack_is_inactive(attack):
+    rows = attack(view_for(attack, attackers=1, num_clients=7, num_malicious=3))
+    if isinstance(attack, LIE) and attack.counts == "round":
+        assert rows is None  # one of seven has no positive z
+    else:
+        assert rows.shape == (1, WIDTH)
+        assert np.isfinite(rows).all()
+
+
+@each
+def test_one_benign_update_is_enough(attack):
+    rows = attack(view_for(attack, benign=1, attackers=2, num_clients=11, num_malicious=5))
+    if isinstance(attack, LIE) and attack.counts == "round":
+        assert rows is None  # two of three are a majority already
+    else:
+        assert rows.shape == (2, WIDTH)
+        assert np.isfinite(rows).all()
+
+
+@each
+def test_without_any_benign_update_those_that_look_at_them_are_inactive(attack):
+    rows = attack(view_for(attack, benign=0, attackers=3, num_clients=11, num_malicious=5))
+    if attack.knowledge is Knowledge.AGNOSTIC:
+        assert rows.shape == (3, WIDTH)
+    else:
+        assert rows is None
+
+
+@each
+def test_benign_rows_that_are_not_finite_do_not_spread(attack):
+    rows = random_rows(6, WIDTH, dtype=np.float32)
+    rows[1, 3], rows[4, 0] = np.nan, np.inf
+    own = random_rows(5, WIDTH, dtype=np.float32) if attack.trains else None
+    assert np.isfinite(attack(make_view(rows, attackers=5, own=own, knowledge=attack.knowledge))).all()
+
+
+@each
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_updates_of_extreme_size_give_finite_rows(attack, scale):
+    assert np.isfinite(attack(view_for(attack, scale=scale))).all()
+
+
+@each
+def test_it_looks_at_no_more_than_it_declares(attack):
+    """The view of ``view_for`` has just the declared knowledge, so a look beyond would raise here."""
+    assert attack(view_for(attack)) is not None
+
+
+@each
+def test_the_first_line_of_the_docstring_describes_it_in_one_line(attack):
+    line = (type(attack).__doc__ or "").splitlines()[0]
+    assert 20 < len(line) <= 115
+    assert line.endswith(".")
+
+
+@each
+def test_poison_is_only_for_attacks_on_data(attack):
+    inputs, labels = np.ones((4, 2)), np.array([0, 1, 2, 3])
+    new_inputs, new_labels = attack.poison(inputs, labels, num_classes=4, rng=np.random.default_rng(0))
+    np.testing.assert_array_equal(new_inputs, inputs)
+    assert (new_labels.tolist() != labels.tolist()) == attack.poisons
+    assert attack.poisoned_at(1) == attack.poisons
