@@ -184,8 +184,16 @@ def fold(
     everything = len(take) == updates.shape[0]
     exponents = None if _ordinary(bounds) else np.frexp(bounds)[1]
 
+    consecutive = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
+    span = slice(rows[0], rows[0] + len(rows)) if consecutive else slice(0)
+
     def visit(columns: slice) -> NDArray[np.float64]:
         part = updates[:, columns] if everything else updates[take, columns]
+        if consecutive:  # a view instead of two copies
+            kept = memory[span, columns]
+            np.multiply(kept, factor, out=kept)
+            np.add(kept, part, out=kept)
+            return _product(kept, exponents)
         if remembers:
             part = part + factor * memory[rows, columns]
         memory[rows, columns] = part

@@ -1,0 +1,199 @@
+"""The clients of a simulated federation: their data, who of them lies, and what they send."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mabrfl.attacks import Attack, AttackerView, Secrets, craft
+from mabrfl.data import Dataset
+from mabrfl.defense import Defense
+from mabrfl.errors import ConfigError
+from mabrfl.rng import ClientId, generator, uniforms
+from mabrfl.training import Engine, Evaluation, Shard, merge_buffers
+from mabrfl.updates import Floats, Outcome, Updates
+
+
+@dataclass(frozen=True)
+class GlobalModel:
+    """What the server publishes: weights, buffers, and by how much the weights moved last."""
+
+    weights: Floats
+    buffers: Floats
+    last_step: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Local training of one round: rows of the honest clients, of onlookers, of attackers who train.
+
+    Onlookers are honest clients that were not selected and train only because the attack observes them.
+    """
+
+    round: int
+    honest: tuple[int, ...]
+    onlookers: tuple[int, ...]
+    attackers: tuple[int, ...]
+    updates: Floats
+    buffers: dict[ClientId, Floats]
+
+    @property
+    def honest_updates(self) -> Floats:
+        """``(b, d)`` updates of the honest clients."""
+        return self.updates[: len(self.honest)]
+
+    @property
+    def attackers_updates(self) -> Floats | None:
+        """``(a, d)`` what the attackers' own training gave; None if they did not train."""
+        rows = self.updates[len(self.observed) :]
+        return rows if len(rows) == len(self.attackers) else None
+
+    @property
+    def observed(self) -> tuple[int, ...]:
+        """Whose updates an attack may see, if its knowledge allows: ids of the first rows."""
+        return self.honest + self.onlookers
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What reaches the server, and what happened on the way."""
+
+    updates: Updates
+    events: tuple[str, ...] = ()
+
+
+class Federation:
+    """K clients with fixed data, some of them under one adversary's control for the whole run.
+
+    Parameters
+    ----------
+    engine
+        Trains clients and evaluates models; client k is its k-th shard.
+    attackers
+        The clients that the adversary controls. Known here and to evaluation alone.
+    seed
+        Root of the attack's random streams.
+    num_examples
+        Training examples of each client.
+    """
+
+    def __init__(self, engine: Engine, *, attackers: frozenset[int], seed: int, num_examples: Sequence[int]) -> None:
+        self.engine = engine
+        self.attackers: frozenset[ClientId] = frozenset(attackers)
+        self.seed = seed
+        self.num_examples = tuple(num_examples)
+        self.client_ids: tuple[int, ...] = tuple(range(len(self.num_examples)))
+
+    def initial_model(self) -> GlobalModel:
+        """Return the model before the first round."""
+        return GlobalModel(self.engine.initial_weights.copy(), self.engine.initial_buffers.copy())
+
+    def train(
+        self, chosen: Sequence[ClientId], model: GlobalModel, attack: Attack | None, *, round_number: int
+    ) -> Trained:
+        """Stage 2: the chosen clients train locally; attackers only if their attack needs it."""
+        honest = tuple(int(client) for client in chosen if client not in self.attackers)
+        attackers = tuple(int(client) for client in chosen if client in self.attackers)
+        onlookers: tuple[int, ...] = ()
+        if attack is not None and attackers and attack.observes == "all":
+            onlookers = tuple(k for k in self.client_ids if k not in self.attackers and k not in honest)
+        trainers = honest + onlookers + (attackers if attack is not None and attack.trains else ())
+        poisoned = attackers if attack is not None and attack.poisoned_at(round_number) else ()
+        result = self.engine.train(trainers, model.weights, model.buffers, round=round_number, poisoned=poisoned)
+        buffers: dict[ClientId, Floats] = {}
+        if result.buffers is not None:
+            buffers.update(zip(trainers, result.buffers, strict=True))
+        return Trained(round_number, honest, onlookers, attackers, result.updates, buffers)
+
+    def corrupt(self, trained: Trained, model: GlobalModel, attack: Attack | None, defense: Defense) -> Sent:
+        """Stage 3: the adversary replaces what its clients send."""
+        if attack is None or not trained.attackers:
+            return Sent(self._updates(trained.honest, trained.honest_updates))
+        view = AttackerView(
+            round=trained.round,
+            attackers=trained.attackers,
+            num_clients=len(self.client_ids),
+            num_malicious=len(self.attackers),
+            knowledge=attack.knowledge,
+            global_weights=model.weights,
+            last_step=model.last_step,
+            own_updates=trained.attackers_updates,
+            seed=self.seed,
+            secrets=self._secrets(trained, defense),
+        )
+        rows = craft(attack, view)
+        if rows is None:
+            return Sent(self._updates(trained.honest, trained.honest_updates), ("attack-inactive",))
+        matrix = np.concatenate([trained.honest_updates, rows])
+        return Sent(self._updates(trained.honest + trained.attackers, matrix))
+
+    def _secrets(self, trained: Trained, defense: Defense) -> Secrets:
+        def rehearse(rows: Floats) -> Outcome:
+            matrix = np.concatenate([trained.honest_updates, rows])
+            updates = self._updates(trained.honest + trained.attackers, matrix)
+            return copy.deepcopy(defense).aggregate(updates, round=trained.round)
+
+        seen = trained.observed
+        return Secrets(trained.updates[: len(seen)], seen, defense.name, rehearse)
+
+    def _updates(self, ids: Sequence[int], matrix: Floats) -> Updates:
+        return Updates(ids, matrix, [self.num_examples[client] for client in ids], self.engine.dimension)
+
+    def move(self, model: GlobalModel, trained: Trained, outcome: Outcome) -> GlobalModel:
+        """Move the model by the outcome's step; buffers are merged over the accepted clients."""
+        rows = [trained.buffers[client] for client in outcome.accepted if client in trained.buffers]
+        buffers = merge_buffers(np.stack(rows), model.buffers) if rows else model.buffers
+        return GlobalModel(model.weights + outcome.step, buffers, outcome.step)
+
+    def evaluate(self, model: GlobalModel) -> Evaluation:
+        """Stage 7: the model's accuracy and loss on the test set."""
+        return self.engine.evaluate(model.weights, model.buffers)
+
+
+def choose_attackers(num_clients: int, num_attackers: int, *, rule: str = "random", seed: int = 0) -> frozenset[int]:
+    """Choose who lies, for the whole run.
+
+    Parameters
+    ----------
+    num_clients, num_attackers
+        K and f.
+    rule
+        ``"random"`` by seed, or the ``"last"`` f clients, as in the released code.
+    seed
+        Root of the random stream.
+    """
+    if rule == "last":
+        return frozenset(range(num_clients - num_attackers, num_clients))
+    if rule != "random":
+        raise ConfigError(f"attackers are chosen random or last; got {rule!r}")
+    order = np.argsort(uniforms(seed, "attackers", 0, range(num_clients)), kind="stable")
+    return frozenset(int(client) for client in order[:num_attackers])
+
+
+def make_shards(
+    dataset: Dataset,
+    partition: Sequence[NDArray[np.int64]],
+    *,
+    attack: Attack | None,
+    attackers: frozenset[int],
+    seed: int,
+) -> list[Shard]:
+    """Give each client its data, and each attacker the poisoned form of its own if the attack poisons data."""
+    shards = []
+    for client, indices in enumerate(partition):
+        poisoned: dict[str, Any] = {}
+        if attack is not None and attack.poisons and client in attackers:
+            inputs, labels = attack.poison(
+                dataset.train_inputs[indices],
+                dataset.train_labels[indices],
+                num_classes=dataset.num_classes,
+                rng=generator(seed, "poison", client),
+            )
+            poisoned = {"poisoned_inputs": inputs, "poisoned_labels": labels}
+        shards.append(Shard(indices=indices, **poisoned))
+    return shards

@@ -1,0 +1,182 @@
+"""Many rounds of a federation on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mabrfl import catalog
+from mabrfl.attacks import Attack, as_attack
+from mabrfl.config import ResolvedConfig, RunConfig, resolve
+from mabrfl.data import Dataset
+from mabrfl.data.partition import dirichlet, dominant_label, iid
+from mabrfl.defense import Defense
+from mabrfl.errors import ConfigError
+from mabrfl.federation import Federation, GlobalModel, choose_attackers, make_shards
+from mabrfl.recording import RoundRecord
+from mabrfl.round import run_round
+from mabrfl.training import Engine, TrainingOptions, initialise
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Simulation:
+    """A federation, its defense and its attack, ready to run. Use it as a context manager.
+
+    Everything is an object here, so that any model, data set, defense and attack will do;
+    :func:`build_simulation` makes one from a configuration and the catalogue's names.
+
+    Parameters
+    ----------
+    dataset
+        Training and test data.
+    model
+        Makes the network to train, with its initial weights: a class or a function without arguments.
+    partition
+        For each client, the indices of its training examples.
+    defense
+        Selector, rule and beliefs at the server.
+    attack
+        What the attackers do: an :class:`~mabrfl.attacks.Attack` or a function ``view -> rows``.
+    attackers
+        The clients under the adversary's control, for the whole run.
+    training
+        How a client trains.
+    rounds
+        How many rounds :meth:`run` runs.
+    seed
+        Root of all randomness outside the defense, which has its own.
+    workers, device
+        Worker processes and where they train; the number of workers does not change the result.
+    config
+        The configuration this was built from, if any, for the record.
+    """
+
+    def __init__(
+        self,
+        *,
+        dataset: Dataset,
+        model: Callable[[], nn.Module],
+        partition: Sequence[NDArray[np.int64]],
+        defense: Defense,
+        attack: Attack | Callable[..., Any] | None = None,
+        attackers: frozenset[int] | set[int] = frozenset(),
+        training: TrainingOptions | None = None,
+        rounds: int = 30,
+        seed: int = 0,
+        workers: int = 1,
+        device: str = "cpu",
+        config: ResolvedConfig | None = None,
+    ) -> None:
+        strangers = sorted(set(attackers) - set(range(len(partition))))
+        if strangers:
+            raise ConfigError(f"attackers must be clients 0 to {len(partition) - 1}; got {strangers[:5]}")
+        self.dataset = dataset
+        self.defense = defense
+        self.attack = None if attack is None else as_attack(attack)
+        self.attackers = frozenset(attackers) if attack is not None else frozenset()
+        self.rounds = rounds
+        self.config = config
+        shards = make_shards(dataset, partition, attack=self.attack, attackers=self.attackers, seed=seed)
+        self._engine = Engine(model, dataset, shards, training, seed=seed, workers=workers, device=device)
+        sizes = [len(indices) for indices in partition]
+        self.federation = Federation(self._engine, attackers=self.attackers, seed=seed, num_examples=sizes)
+        self.model: GlobalModel = self.federation.initial_model()
+        self.round = 0
+
+    @property
+    def num_clients(self) -> int:
+        """How many clients there are."""
+        return len(self.federation.client_ids)
+
+    def run(self) -> Iterator[RoundRecord]:
+        """Run the rounds that are left, one after the other, and yield each round's record."""
+        while self.round < self.rounds:
+            self.model, record = run_round(self.round + 1, self.model, self.federation, self.defense, self.attack)
+            self.round += 1
+            yield record
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def build_simulation(config: RunConfig) -> Simulation:
+    """Turn a configuration into a simulation; names become objects through the catalogue."""
+    run = resolve(config)
+    dataset = catalog.build_dataset(run.dataset)
+    shape = dataset.train_inputs.shape[1:]
+
+    def model() -> nn.Module:
+        network = catalog.build_model(run.model, shape, dataset.num_classes)
+        return initialise(network, run.training.init, seed=run.seed)
+
+    attackers = choose_attackers(run.clients, run.num_attackers, rule=run.attackers_chosen, seed=run.seed)
+    return Simulation(
+        dataset=dataset,
+        model=model,
+        partition=_partition(run, dataset),
+        defense=catalog.build_defense(run),
+        attack=catalog.build_attack(
+            run.attack,
+            run.attack_options,
+            num_malicious=run.num_attackers,
+            num_clients=run.clients,
+            seed=run.seed,
+        ),
+        attackers=attackers,
+        training=_training(run),
+        rounds=run.rounds,
+        seed=run.seed,
+        workers=run.workers,
+        device=run.device,
+        config=run,
+    )
+
+
+def simulate(config: RunConfig) -> list[RoundRecord]:
+    """Run a configuration from the first round to the last and return the records.
+
+    Examples
+    --------
+    >>> records = simulate(RunConfig(dataset="digits", rounds=2, workers=1))
+    >>> [record.round for record in records]
+    [1, 2]
+    """
+    with build_simulation(config) as simulation:
+        return list(simulation.run())
+
+
+def _training(run: ResolvedConfig) -> TrainingOptions:
+    return TrainingOptions(**run.training.model_dump(exclude={"init"}))
+
+
+def _partition(run: ResolvedConfig, dataset: Dataset) -> list[NDArray[np.int64]]:
+    chosen = run.partition
+    shared: dict[str, Any] = {
+        "num_classes": dataset.num_classes,
+        "num_clients": run.clients,
+        "sizes": chosen.sizes,
+        "draw": chosen.draw,
+        "seed": run.seed,
+    }
+    if chosen.kind == "iid":
+        return iid(dataset.train_labels, **shared)
+    if chosen.kind == "dirichlet":
+        return dirichlet(dataset.train_labels, concentration=chosen.concentration, **shared)
+    return dominant_label(
+        dataset.train_labels, q=chosen.q, dominant=chosen.dominant, skip_last=chosen.skip_last, **shared
+    )

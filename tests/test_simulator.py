@@ -1,0 +1,218 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from mabrfl import Defense, MabRfl
+from mabrfl.aggregation import FedAvg
+from mabrfl.attacks import SignFlip
+from mabrfl.catalog.names import BUILT_IN
+from mabrfl.config import RunConfig
+from mabrfl.data import Dataset, load
+from mabrfl.data.partition import dominant_label
+from mabrfl.errors import ConfigError, KnowledgeError
+from mabrfl.federation import choose_attackers
+from mabrfl.simulator import Simulation, build_simulation, simulate
+from mabrfl.training import TrainingOptions
+
+TINY = {
+    "dataset": "digits",
+    "clients": 25,
+    "rounds": 2,
+    "workers": 1,
+    "training": {"epochs": 1},
+    "partition": {"sizes": (8, 24)},
+}
+
+
+def run(**settings):
+    """Records and final weights of a short run on digits, everything but wall-clock times."""
+    with build_simulation(RunConfig(dataset="digits", **{"rounds": 3, "workers": 1, **settings})) as simulation:
+        records = [record.to_json().split('"seconds"')[0] for record in simulation.run()]
+        return records, simulation.model.weights.tobytes(), simulation.model.buffers.tobytes()
+
+
+@pytest.mark.parametrize("preset", ["paper", "reference"])
+@pytest.mark.parametrize("attack", ["label-flip", "agrt"])
+def test_one_worker_two_workers_and_a_repetition_give_the_same_bytes(preset, attack):
+    settings = {"preset": preset, "attack": attack, "attackers": 0.3}
+    first = run(**settings)
+    assert run(**settings) == first
+    assert run(**settings, workers=2) == first
+
+
+def test_another_seed_gives_another_run():
+    assert run(seed=1) != run(seed=2)
+
+
+def test_the_attack_does_not_change_who_is_selected_first_nor_who_attacks():
+    records = [
+        simulate(RunConfig(dataset="digits", attack=attack, attackers=0.3, rounds=1, workers=1))[0]
+        for attack in ("lie", "label-flip", "sign-flip")
+    ]
+    assert len({record.selected for record in records}) == 1
+    assert len({record.attackers for record in records}) == 1
+    assert len(records[0].attackers) == 6
+
+
+@pytest.mark.parametrize("defense", [name for name in BUILT_IN["defenses"] if name != "mab-rfl"])
+def test_every_defense_runs_under_every_attack_at_every_share(defense):
+    for attack in BUILT_IN["attacks"]:
+        for share in (0.1, 0.3, 0.48) if attack != "none" else (0.0,):
+            records = simulate(RunConfig(defense=defense, attack=attack, attackers=share, **TINY))
+            assert len(records) == 2, (attack, share)
+            assert all(np.isfinite(record.accuracy) for record in records)
+            assert len(records[0].attackers) == int(25 * share)
+
+
+@pytest.mark.parametrize("preset", ["paper", "reference"])
+def test_mab_rfl_runs_under_every_attack_at_every_share(preset):
+    for attack in BUILT_IN["attacks"]:
+        for share in (0.1, 0.48) if attack != "none" else (0.0,):
+            assert len(simulate(RunConfig(preset=preset, attack=attack, attackers=share, **TINY))) == 2
+
+
+def test_attackers_are_fixed_by_seed_and_a_new_client_changes_nobody_but_the_last_chosen():
+    assert choose_attackers(50, 15, seed=1) == choose_attackers(50, 15, seed=1)
+    assert choose_attackers(50, 15, seed=1) != choose_attackers(50, 15, seed=2)
+    before, after = choose_attackers(50, 15, seed=1), choose_attackers(51, 15, seed=1)
+    assert len(before - after) <= 1
+    assert choose_attackers(50, 15, rule="last") == frozenset(range(35, 50))
+    assert len(choose_attackers(50, 0)) == 0
+    with pytest.raises(ConfigError, match="random or last; got 'first'"):
+        choose_attackers(5, 1, rule="first")
+
+
+def small_federation(model, **settings):
+    dataset = load("digits")
+    partition = dominant_label(
+        dataset.train_labels, num_classes=10, num_clients=6, q=0.5, sizes=(20, 40), draw="unique", seed=0
+    )
+    defaults = {"defense": Defense(FedAvg()), "rounds": 2, "training": TrainingOptions(epochs=1, batch_size=8)}
+    return Simulation(dataset=dataset, model=model, partition=partition, **{**defaults, **settings})
+
+
+class Normed(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 10))
+
+
+def test_batch_norm_buffers_are_no_part_of_the_update_and_follow_the_accepted_clients_median():
+    seen = []
+
+    def trusting(cohort):
+        seen.append(cohort.matrix.shape)
+        return FedAvg()(cohort)
+
+    with small_federation(Normed, defense=Defense(trusting), rounds=1) as simulation:
+        engine, federation = simulation.federation.engine, simulation.federation
+        trained = federation.train(federation.client_ids, simulation.model, None, round_number=1)
+        expected = np.median(np.stack([trained.buffers[k] for k in range(6)]), axis=0)
+        list(simulation.run())
+        assert seen == [(6, 64 * 12 + 12 + 2 * 12 + 12 * 10 + 10)]
+        assert engine.num_buffers == 24
+        np.testing.assert_allclose(simulation.model.buffers, expected, rtol=1e-6)
+        assert not np.allclose(simulation.model.buffers, federation.initial_model().buffers)
+
+
+def test_buffers_of_rejected_clients_are_left_out():
+    def only_the_first(cohort):
+        decision = FedAvg()(cohort)
+        reasons = ["accepted"] + ["outlier"] * (len(cohort) - 1)
+        return type(decision)(weights=decision.weights, reasons=reasons)
+
+    with small_federation(Normed, defense=Defense(only_the_first), rounds=1) as simulation:
+        federation = simulation.federation
+        trained = federation.train(federation.client_ids, simulation.model, None, round_number=1)
+        expected = trained.buffers[0].copy()
+        list(simulation.run())
+        np.testing.assert_allclose(simulation.model.buffers, expected, rtol=1e-6)
+
+
+def test_users_bring_any_module_and_any_data():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=80)
+    inputs = (rng.normal(size=(80, 5)) + 3 * labels[:, None]).astype(np.float32)
+    dataset = Dataset("mine", inputs, labels, inputs, labels, num_classes=2)
+    with Simulation(
+        dataset=dataset,
+        model=lambda: nn.Linear(5, 2),
+        partition=[np.arange(k * 20, k * 20 + 20) for k in range(4)],
+        defense=Defense(FedAvg()),
+        training=TrainingOptions(learning_rate=0.05, batch_size=4),
+        rounds=8,
+    ) as simulation:
+        records = list(simulation.run())
+    assert records[-1].accuracy > 95
+
+
+def test_an_attack_may_be_a_plain_function_and_rehearse():
+    rehearsed = []
+
+    def nosy(view):
+        outcome = view.rehearse(-view.own_updates)
+        rehearsed.append(len(outcome.verdicts))
+        return -view.own_updates
+
+    nosy.knowledge = "full"
+    with small_federation(Normed, defense=MabRfl(seed=0), attack=nosy, attackers={0, 1}, rounds=3) as simulation:
+        records = list(simulation.run())
+    assert rehearsed
+    for record in records:
+        for client, (good, bad) in record.reputation.items():
+            judged = sum(client in earlier.verdicts for earlier in records[: record.round])
+            assert good + bad == 2 + judged, "a rehearsal must not change the real defense"
+
+
+def test_attackers_who_can_do_nothing_send_nothing_and_are_not_blamed():
+    def idle(view):
+        return None
+
+    with small_federation(Normed, attack=idle, attackers={0, 1}, rounds=1) as simulation:
+        record = next(simulation.run())
+    assert "attack-inactive" in record.events
+    assert set(record.verdicts) == {2, 3, 4, 5}
+    assert set(record.selected) == set(range(6))
+
+
+def test_an_attack_gets_no_more_than_it_declares():
+    def curious(view):
+        return view.benign
+
+    simulation = small_federation(Normed, attack=curious, attackers={0}, rounds=1)
+    with simulation, pytest.raises(KnowledgeError, match="benign is hidden"):
+        next(simulation.run())
+
+
+@pytest.mark.parametrize(("observes", "expected"), [("selected", 1), ("all", 4)])
+def test_an_attack_sees_the_selected_or_all_benign_clients(observes, expected):
+    seen = []
+
+    def looking(view):
+        seen.append((view.benign_ids, view.benign.shape[0]))
+        return np.repeat(view.benign[:1], len(view.attackers), axis=0)
+
+    looking.knowledge, looking.observes = "partial", observes
+
+    def two(candidates):
+        return [0, 3]
+
+    defense = Defense(FedAvg(), selector=two)
+    with small_federation(Normed, defense=defense, attack=looking, attackers={0, 1}, rounds=1) as simulation:
+        record = next(simulation.run())
+    assert set(record.verdicts) == {0, 3}
+    assert seen[0][0][0] == 3
+    assert seen[0][1] == len(seen[0][0]) == expected
+
+
+def test_attackers_must_be_clients():
+    with pytest.raises(ConfigError, match=r"attackers must be clients 0 to 5; got \[6\]"):
+        small_federation(Normed, attack=SignFlip(), attackers={6})
+
+
+def test_torch_global_random_state_is_left_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    run(rounds=1)
+    assert torch.equal(torch.rand(3), expected)
