@@ -91,7 +91,7 @@ def test_less_than_one_client_is_refused(make):
 
 
 def test_unknown_rules_are_refused():
-    with pytest.raises(ConfigError, match="inclusion must be one of bernoulli, cutoffs; got 'x'"):
+    with pytest.raises(ConfigError, match="inclusion has no variant 'x'; known: bernoulli, cutoffs"):
         ACS(inclusion="x")
-    with pytest.raises(ConfigError, match="empty_selection must be"):
+    with pytest.raises(ConfigError, match="empty_selection has no variant 'x'"):
         ACS(empty_selection="x")
