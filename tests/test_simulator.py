@@ -1,3 +1,5 @@
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from mabrfl.catalog.names import BUILT_IN
 from mabrfl.config import RunConfig
 from mabrfl.data import Dataset, load
 from mabrfl.data.partition import dominant_label
-from mabrfl.errors import ConfigError, KnowledgeError
+from mabrfl.errors import ConfigError, KnowledgeError, StateError
 from mabrfl.federation import choose_attackers
 from mabrfl.simulator import Simulation, build_simulation, simulate
 from mabrfl.training import TrainingOptions
@@ -208,6 +210,42 @@ def test_an_attack_sees_the_selected_or_all_benign_clients(observes, expected):
 def test_attackers_must_be_clients():
     with pytest.raises(ConfigError, match=r"attackers must be clients 0 to 5; got \[6\]"):
         small_federation(Normed, attack=SignFlip(), attackers={6})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"preset": "paper", "attack": "lie"},
+        {"preset": "reference", "attack": "label-flip"},
+        {"defense": "centered-clip", "attack": "mimic", "attack_options": {"victim": "largest-variance"}},
+    ],
+    ids=str,
+)
+def test_a_restored_simulation_goes_on_bit_for_bit(settings):
+    config = RunConfig(**{**TINY, "rounds": 6, "attackers": 0.3, **settings})
+    with build_simulation(config) as whole:
+        expected = [record.to_json().split('"seconds"')[0] for record in whole.run()]
+    with build_simulation(config) as first:
+        rounds = first.run()
+        for _ in range(3):
+            next(rounds)
+        state = copy.deepcopy(first.state_dict())
+        next(rounds)
+    with build_simulation(config) as second:
+        second.load_state_dict(state)
+        rest = [record.to_json().split('"seconds"')[0] for record in second.run()]
+        assert rest == expected[3:]
+        assert second.model.weights.tobytes() == whole.model.weights.tobytes()
+        assert second.defense.reputation == whole.defense.reputation
+
+
+def test_a_state_of_another_model_is_refused():
+    with build_simulation(RunConfig(**TINY)) as simulation:
+        state = simulation.state_dict()
+        with pytest.raises(StateError, match="the state's weights are float32"):
+            simulation.load_state_dict({**state, "weights": np.zeros(3, np.float32)})
+        with pytest.raises(StateError, match="malformed: 'defense'"):
+            simulation.load_state_dict({key: value for key, value in state.items() if key != "defense"})
 
 
 def test_torch_global_random_state_is_left_alone():

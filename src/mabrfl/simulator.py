@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,8 +15,9 @@ from mabrfl.config import ResolvedConfig, RunConfig, resolve
 from mabrfl.data import Dataset
 from mabrfl.data.partition import dirichlet, dominant_label, iid
 from mabrfl.defense import Defense
-from mabrfl.errors import ConfigError
+from mabrfl.errors import ConfigError, StateError
 from mabrfl.federation import Federation, GlobalModel, choose_attackers, make_shards
+from mabrfl.protocols import Stateful
 from mabrfl.recording import RoundRecord
 from mabrfl.round import run_round
 from mabrfl.training import Engine, TrainingOptions, initialise
@@ -100,6 +101,45 @@ class Simulation:
             self.model, record = run_round(self.round + 1, self.model, self.federation, self.defense, self.attack)
             self.round += 1
             yield record
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything the next round depends on, as plain arrays, numbers and strings."""
+        model = self.model
+        return {
+            "round": self.round,
+            "weights": model.weights.copy(),
+            "buffers": model.buffers.copy(),
+            "last_step": None if model.last_step is None else model.last_step.copy(),
+            "defense": self.defense.state_dict(),
+            "attack": self.attack.state_dict() if isinstance(self.attack, Stateful) else {},
+            "engine": self._engine.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after the round in which :meth:`state_dict` was called, bit for bit.
+
+        Raises
+        ------
+        StateError
+            If the state belongs to another model or defense, or is malformed.
+        """
+        try:
+            number = int(state["round"])
+            weights, buffers = np.array(state["weights"]), np.array(state["buffers"])
+            last_step = None if state["last_step"] is None else np.array(state["last_step"])
+            parts = state["defense"], state["attack"], state["engine"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"the state of a simulation is malformed: {error}") from error
+        for name, array, like in (("weights", weights, self.model.weights), ("buffers", buffers, self.model.buffers)):
+            if array.shape != like.shape or array.dtype != like.dtype:
+                raise StateError(
+                    f"the state's {name} are {array.dtype}{array.shape}, this model's are {like.dtype}{like.shape}"
+                )
+        self.defense.load_state_dict(parts[0])
+        if isinstance(self.attack, Stateful):
+            self.attack.load_state_dict(parts[1])
+        self._engine.load_state_dict(parts[2])
+        self.round, self.model = number, GlobalModel(weights, buffers, last_step)
 
     def close(self) -> None:
         """Stop the workers."""

@@ -1,0 +1,152 @@
+"""Options against signatures: unknown, missing and mistyped ones are errors, never silently dropped."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError
+
+from mabrfl.catalog.names import BUILT_IN, SINGULAR, Kind, known_name, resolve_name
+from mabrfl.errors import ConfigError, suggest
+
+CONTEXT = frozenset({"num_malicious", "num_clients", "seed"})
+"""Arguments that come from the run; a constructor that has one of these gets it."""
+
+_INSTEAD = {"num_malicious": "assumed_malicious", "num_clients": "clients", "seed": "seed"}
+
+
+def complete_options(kind: Kind, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return these options and the defaults of all others, as far as they are plain values.
+
+    Raises
+    ------
+    ConfigError
+        If an option does not exist, is missing, or has the wrong type.
+    """
+    name = known_name(kind, name)
+    if name == "none":
+        check_options(kind, name, {}, options)
+        return {}
+    target = resolve_name(kind, name)
+    parameters = parameters_of(target)
+    check_options(kind, name, parameters, options, hints_of(target))
+    fixed = BUILT_IN[kind][name].fixed if name in BUILT_IN[kind] else {}
+    defaults = {
+        option: list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
+        for option, parameter in parameters.items()
+        if option not in CONTEXT and isinstance(parameter.default, bool | int | float | str | tuple)
+    }
+    return {**defaults, **fixed, **options}
+
+
+def make(kind: Kind, name: str, options: Mapping[str, Any], context: Mapping[str, Any]) -> Any:
+    """Return the object that a name stands for: a class instantiated, a function with its options bound.
+
+    Parameters
+    ----------
+    kind, name
+        What the catalogue is asked for.
+    options
+        From the configuration; checked against the signature.
+    context
+        Facts of the run (see :data:`CONTEXT`), passed on where the signature asks for them.
+    """
+    name = known_name(kind, name)
+    target = resolve_name(kind, name)
+    parameters = parameters_of(target)
+    check_options(kind, name, parameters, options, hints_of(target))
+    arguments = {key: value for key, value in context.items() if key in parameters}
+    arguments |= BUILT_IN[kind][name].fixed if name in BUILT_IN[kind] else {}
+    arguments |= options
+    if not isinstance(target, type):
+        return _bound(target, arguments)
+    try:
+        return target(**arguments)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{SINGULAR[kind]} '{name}': {error}") from error
+
+
+def parameters_of(target: Any) -> dict[str, inspect.Parameter]:
+    """Return the options of a class (its constructor's) or of a function (all but the first parameter)."""
+    if not callable(target) or not (isinstance(target, type) or inspect.isroutine(target)):
+        return {}
+    try:
+        parameters = list(inspect.signature(target).parameters.values())
+    except (TypeError, ValueError):
+        return {}
+    if not isinstance(target, type):
+        parameters = parameters[1:]
+    return {
+        parameter.name: parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+
+
+def hints_of(target: Any) -> dict[str, Any]:
+    """Return the annotations of the options, as far as they can be evaluated."""
+    try:
+        if isinstance(target, type):
+            return {
+                **typing.get_type_hints(target),
+                **typing.get_type_hints(vars(target).get("__init__", object.__init__)),
+            }
+        return typing.get_type_hints(target)
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        return {}
+
+
+def check_options(
+    kind: Kind,
+    name: str,
+    parameters: Mapping[str, inspect.Parameter],
+    options: Mapping[str, Any],
+    hints: Mapping[str, Any] | None = None,
+) -> None:
+    """Refuse options that do not exist, come from elsewhere, have the wrong type, or are missing."""
+    what, section = f"{SINGULAR[kind]} '{name}'", f"{SINGULAR[kind]}_options"
+    known = [parameter for parameter in parameters if parameter not in CONTEXT]
+    for option, value in options.items():
+        if option in CONTEXT and option in parameters:
+            raise ConfigError(f"{section}.{option}: {what} is told it by the run; set {_INSTEAD[option]} instead")
+        if option not in parameters:
+            hint = suggest(option, known) if known else "; it has none"
+            raise ConfigError(f"{section}.{option}: {what} has no such option{hint}")
+        _check_type(f"{section}.{option}", value, (hints or {}).get(option, Any))
+    for option in known:
+        if option not in options and parameters[option].default is inspect.Parameter.empty:
+            raise ConfigError(f"{what} needs the option '{option}'; set {section}.{option}")
+
+
+def _check_type(place: str, value: Any, hint: Any) -> None:
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(hint, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
+    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError):
+        return
+    candidates = [value, tuple(value)] if isinstance(value, list) else [value]
+    problem = ""
+    for candidate in candidates:
+        try:
+            adapter.validate_python(candidate)
+        except ValidationError as error:
+            problem = problem or error.errors()[0]["msg"]
+        else:
+            return
+    raise ConfigError(f"{place} {problem.replace('Input should be', 'must be')}; got {value!r}")
+
+
+def _bound(target: Any, arguments: Mapping[str, Any]) -> Any:
+    if not arguments:
+        return target
+
+    def call(first: Any, /) -> Any:
+        return target(first, **arguments)
+
+    # An attack may carry its knowledge as attributes of the function.
+    call.__dict__.update(getattr(target, "__dict__", {}))
+    call.__name__, call.__doc__ = getattr(target, "__name__", "call"), getattr(target, "__doc__", None)
+    return call

@@ -1,0 +1,203 @@
+"""What a run shows while it goes: a live table on a terminal, one plain line per round elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from mabrfl.config import ResolvedConfig
+from mabrfl.recording import RoundRecord
+
+VISIBLE_ROUNDS = 15
+_FRAME_LINES = 10
+_NARROW = 60
+
+
+class Display(Protocol):
+    """What :func:`mabrfl.cli.run.execute` tells about each round."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def update(self, record: RoundRecord) -> None:
+        """Show one more round."""
+
+
+class Pace:
+    """How long the rounds still to come will take, judged by the last ten."""
+
+    def __init__(self, num_rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._num_rounds = num_rounds
+        self._clock = clock
+        self._since = clock()
+        self._durations: deque[float] = deque(maxlen=10)
+
+    def start(self) -> None:
+        """Start the clock of the first round."""
+        self._since = self._clock()
+
+    def lap(self, round_number: int) -> tuple[float, float]:
+        """Return the seconds this round took, and those that remain after it."""
+        now = self._clock()
+        self._durations.append(now - self._since)
+        self._since = now
+        mean = sum(self._durations) / len(self._durations)
+        return self._durations[-1], mean * max(self._num_rounds - round_number, 0)
+
+
+def in_words(seconds: float) -> str:
+    """Return a duration as a person says it.
+
+    Examples
+    --------
+    >>> in_words(0.26), in_words(74), in_words(3725)
+    ('0.3 s', '1:14 min', '1:02 h')
+    """
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
+
+
+def headline(config: ResolvedConfig) -> str:
+    """Return a run in one line."""
+    defense = f"{config.defense} ({config.preset})" if config.defense == "mab-rfl" else config.defense
+    chosen = "" if config.selector == ("acs" if config.defense == "mab-rfl" else "all") else f" + {config.selector}"
+    attackers = f"{config.attack} by {config.num_attackers} of {config.clients} clients"
+    attack = "no attack" if config.attack == "none" else attackers
+    return f"{config.dataset}, {config.model}, {defense}{chosen}, {attack}, seed {config.seed}"
+
+
+class PlainLines:
+    """One line per round, for pipes and log files."""
+
+    def __init__(self, config: ResolvedConfig, console: Console) -> None:
+        self._config, self._console = config, console
+        self._pace = Pace(config.rounds)
+
+    def __enter__(self) -> Self:
+        self._print(headline(self._config))
+        self._pace.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is left open."""
+
+    def update(self, record: RoundRecord) -> None:
+        """Print the round."""
+        seconds, remaining = self._pace.lap(record.round)
+        caught = f"  caught {record.caught}  missed {record.missed}" if self._config.num_attackers else ""
+        malformed = f"  malformed {record.malformed}" if record.malformed else ""
+        self._print(
+            f"round {record.round}/{self._config.rounds}  accuracy {record.accuracy:.2f} %"
+            f"  selected {len(record.selected)}  sybil {record.sybils}  outlier {record.outliers}{malformed}{caught}"
+            f"  honest rejected {record.honest_rejected}  {in_words(seconds)}  ETA {in_words(remaining)}"
+        )
+
+    def _print(self, line: str) -> None:
+        self._console.print(Text(line), soft_wrap=True)
+        self._console.file.flush()
+
+
+class LiveTable:
+    """The last rounds as a table that grows in place, with a bar and the time that remains."""
+
+    def __init__(self, config: ResolvedConfig, console: Console) -> None:
+        self._config, self._console = config, console
+        self._pace = Pace(config.rounds)
+        self._rows: deque[tuple[RoundRecord, float]] = deque(maxlen=VISIBLE_ROUNDS)
+        self._remaining: float | None = None
+        self._live = Live(console=console, refresh_per_second=8, get_renderable=self._render)
+
+    def __enter__(self) -> Self:
+        self._pace.start()
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def update(self, record: RoundRecord) -> None:
+        """Add the round."""
+        seconds, self._remaining = self._pace.lap(record.round)
+        self._rows.append((record, seconds))
+        self._live.refresh()
+
+    def _render(self) -> RenderableType:
+        table = self._table()
+        visible = min(VISIBLE_ROUNDS, max(self._console.height - _FRAME_LINES, 3))
+        for record, seconds in list(self._rows)[-visible:]:
+            table.add_row(*self._cells(record, seconds))
+        return Group(Text(headline(self._config), style="bold"), table, self._progress())
+
+    def _table(self) -> Table:
+        table = Table(header_style="bold", expand=False)
+        columns = ["round", "accuracy", "selected", "sybil", "outlier", "malformed"]
+        columns += ["caught", "missed"] if self._config.num_attackers else []
+        for column in (*columns, "honest rejected", "time"):
+            table.add_column(column, justify="right")
+        return table
+
+    def _cells(self, record: RoundRecord, seconds: float) -> list[RenderableType]:
+        cells: list[RenderableType] = [
+            str(record.round),
+            Text(f"{record.accuracy:.2f} %", style="bold"),
+            str(len(record.selected)),
+            _count(record.sybils, "yellow"),
+            _count(record.outliers, "magenta"),
+            _count(record.malformed, "red"),
+        ]
+        if self._config.num_attackers:
+            cells += [_count(record.caught, "green"), _count(record.missed, "red")]
+        return [*cells, _count(record.honest_rejected, "red"), in_words(seconds)]
+
+    def _progress(self) -> RenderableType:
+        done = self._rows[-1][0].round if self._rows else 0
+        line = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=self._config.rounds, completed=done, width=30)
+        remaining = "" if self._remaining is None else f"ETA {in_words(self._remaining)}"
+        line.add_row(bar, f"round {done} of {self._config.rounds}", Text(remaining, style="dim"))
+        return line
+
+
+class Silent:
+    """Nothing at all, for ``--quiet``."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing was opened."""
+
+    def update(self, record: RoundRecord) -> None:
+        """Say nothing."""
+
+
+def display_for(config: ResolvedConfig, console: Console, *, quiet: bool = False) -> Display:
+    """Return what fits the place where the output goes."""
+    if quiet:
+        return Silent()
+    live = console.is_terminal and not console.is_dumb_terminal and console.width >= _NARROW
+    return LiveTable(config, console) if live else PlainLines(config, console)
+
+
+def _count(number: int, style: str) -> Text:
+    return Text(str(number), style=style if number else "dim")

@@ -1,0 +1,41 @@
+"""Command-line parsing that is stricter than click's own."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import click
+import typer
+from typer.core import TyperCommand
+
+
+class OnceCommand(TyperCommand):
+    """A command whose options may be given once each, where click would silently take the last."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse repeated options, then parse as usual."""
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        for parameter, count in Counter(order).items():
+            if count > 1 and isinstance(parameter, click.Option) and not parameter.multiple and not parameter.is_flag:
+                raise click.UsageError(f"option '{parameter.opts[0]}' was given {count} times; give it once", ctx)
+        return super().parse_args(ctx, args)
+
+
+def whole_number(text: str | int) -> int:
+    """Parse an integer written in ASCII digits; ``int`` alone would take those of every script."""
+    text = str(text)
+    if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
+        raise typer.BadParameter(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def share_or_count(text: str) -> int | float:
+    """Parse ``0.3`` or ``30%`` as a share, and ``15`` as a count."""
+    if re.fullmatch(r"[+-]?[0-9]{1,30}", text):
+        return int(text)
+    if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,30})?%", text):
+        return float(text[:-1]) / 100
+    if re.fullmatch(r"-?([0-9]{1,30}\.[0-9]{0,30}|\.[0-9]{1,30})", text):
+        return float(text)
+    raise typer.BadParameter(f"{text!r} is neither a share (0.3, 30%) nor a count (15)")

@@ -1,0 +1,158 @@
+"""``mabrfl run``: one run, shown live, recorded in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+from rich.console import Console
+
+from mabrfl.cli.execution import default_folder, execute
+from mabrfl.cli.live import display_for
+from mabrfl.cli.once import share_or_count, whole_number
+from mabrfl.cli.report import show_interruption, show_run
+from mabrfl.cli.stopping import Stopped
+from mabrfl.config import RunConfig, load_config, resolve
+from mabrfl.config.toml import parse_toml
+from mabrfl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mabrfl.simulator import Simulation
+
+_WHAT, _HOW, _WHERE = "What to run", "How", "Where"
+_INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
+
+
+def build_simulation(config: RunConfig) -> Simulation:
+    """Build the simulation of a run; torch is imported here and not before."""
+    from mabrfl.simulator import build_simulation as build  # seconds that --help need not wait for
+
+    return build(config)
+
+
+def run(  # the options document themselves
+    config: Annotated[
+        str | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; '-' reads standard input. Options win.")
+    ] = None,
+    *,
+    dataset: Annotated[
+        str | None, typer.Option(help="digits, mnist, ... or module:Name.", rich_help_panel=_WHAT)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="mlp, mnist-cnn, ...; by data set if left out.", rich_help_panel=_WHAT)
+    ] = None,
+    defense: Annotated[
+        str | None, typer.Option(help="mab-rfl, fedavg, krum, ... or module:Name.", rich_help_panel=_WHAT)
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Of mab-rfl: paper or reference.", rich_help_panel=_WHAT)] = None,
+    selector: Annotated[
+        str | None, typer.Option(help="acs, uniform, ...; the defense's own if left out.", rich_help_panel=_WHAT)
+    ] = None,
+    attack: Annotated[
+        str | None, typer.Option(help="none, lie, label-flip, ... or module:Name.", rich_help_panel=_WHAT)
+    ] = None,
+    attackers: Annotated[
+        float | None,
+        typer.Option(
+            parser=share_or_count,
+            metavar="SHARE|COUNT",
+            help="How many attack: a share (0.3, 30%) or a count (15).",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    clients: Annotated[int | None, typer.Option(**_INTEGER, help="How many clients.", rich_help_panel=_HOW)] = None,
+    rounds: Annotated[int | None, typer.Option(**_INTEGER, help="How many rounds.", rich_help_panel=_HOW)] = None,
+    seed: Annotated[int | None, typer.Option(**_INTEGER, help="Root of all randomness.", rich_help_panel=_HOW)] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any other setting, e.g. training.epochs=1 or defense_options.alpha=-0.2; repeatable.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(**_INTEGER, help="Worker processes; all cores if left out.", rich_help_panel=_WHERE)
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.", rich_help_panel=_WHERE)] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results (default: a new one in runs/).", rich_help_panel=_WHERE)
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the results in --out.", rich_help_panel=_WHERE)
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print the folder's name at the end, nothing else.", rich_help_panel=_WHERE)
+    ] = False,
+) -> None:
+    """Run a federation, show it live, and record it.
+
+    Everything has a default: plain `mabrfl run` trains on the embedded digits with MAB-RFL.
+    """
+    named: dict[str, Any] = {
+        "dataset": dataset,
+        "model": model,
+        "defense": defense,
+        "preset": preset,
+        "selector": selector,
+    }
+    named |= {"attack": attack, "attackers": attackers, "clients": clients, "rounds": rounds, "seed": seed}
+    named |= {"workers": workers, "device": device}
+    overrides = {key: value for key, value in named.items() if value is not None}
+    perform(load_config(config, _with_settings(overrides, settings or ())), out=out, force=force, quiet=quiet)
+
+
+def perform(config: RunConfig, *, out: Path | None = None, force: bool = False, quiet: bool = False) -> None:
+    """Resolve a configuration, run it, and show what came of it."""
+    resolved = resolve(config)
+    console = Console()
+    path = out or default_folder(resolved)
+    display = display_for(resolved, console, quiet=quiet)
+    if config.attackers and not resolved.attackers and not quiet:
+        console.print(f"note: the attack is 'none', so attackers = {config.attackers} has no effect", soft_wrap=True)
+    try:
+        finished = execute(resolved, path, build=build_simulation, display=display, console=console, force=force)
+    except (KeyboardInterrupt, Stopped):
+        show_interruption(path)
+        raise
+    if quiet:
+        typer.echo(str(finished.path))
+    else:
+        show_run(console, finished)
+
+
+def _with_settings(overrides: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Add the ``--set KEY=VALUE`` of the command line; nothing may be set twice."""
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        key = key.strip()
+        if not equals or not key or not all(key.split(".")):
+            raise click.UsageError(f"--set takes KEY=VALUE, e.g. training.epochs=1; got {setting!r}")
+        if key in overrides:
+            raise click.UsageError(f"'{key}' is set twice on the command line")
+        overrides[key] = parse_value(value, key)
+    return overrides
+
+
+def parse_value(text: str, key: str) -> Any:
+    """Return a TOML value; a bare word is taken as a string, which spares the shell a pair of quotes.
+
+    Examples
+    --------
+    >>> parse_value("[1, 2]", "sizes"), parse_value("krum", "defense"), parse_value("true", "strict")
+    ([1, 2], 'krum', True)
+    """
+    try:
+        parsed = parse_toml(f"value = {text}".encode("utf-8", "surrogateescape"), "value")
+    except ConfigError as error:
+        word = text.strip()
+        if word and (word[0].isalpha() or word[0] in "_/.") and all(c.isalnum() or c in "_-.:/" for c in word):
+            return word
+        raise ConfigError(f"--set {key}: {text!r} is not a TOML value") from error
+    if set(parsed) != {"value"}:
+        raise ConfigError(f"--set {key}: {text!r} is more than one value")
+    return parsed["value"]

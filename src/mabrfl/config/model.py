@@ -1,0 +1,233 @@
+"""The settings of a run: frozen, validated, unknown keys refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
+
+MAX_CLIENTS = 100_000
+MAX_ROUNDS = 1_000_000
+
+PlainValue = bool | int | float | str | list[Any]
+
+
+def _name(value: str) -> str:
+    if not value or not value.isprintable() or value != value.strip():
+        raise ValueError("must be a name")
+    return value
+
+
+def _attackers(value: Any) -> int | float:
+    """Tell a share (a float) from a count (an integer); 0 is both."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("must be a share such as 0.3 or a count such as 15")
+    if isinstance(value, float) and not 0 <= value < 1:
+        raise ValueError("must be a share from 0 to below 1, or a whole number of clients")
+    if value < 0:
+        raise ValueError("must not be negative")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("must hold finite numbers only")
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if not isinstance(value, bool | int | float | str):
+        raise ValueError("must hold numbers, strings, booleans and lists of them only")
+    return value
+
+
+def _options(value: Any) -> dict[str, PlainValue]:
+    if not isinstance(value, dict):
+        raise ValueError("must be a table of options")
+    return {str(key): _plain(entry) for key, entry in value.items() if entry is not None}
+
+
+def _pair(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Attackers = Annotated[int | float, PlainValidator(_attackers)]
+Options = Annotated[dict[str, PlainValue], PlainValidator(_options)]
+Positive = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Size = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+class Section(BaseModel):
+    """What all sections share: no unknown keys, no silent conversions, no change afterwards."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
+
+
+class TrainingConfig(Section):
+    """``[training]``: how one client trains.
+
+    Attributes
+    ----------
+    epochs, batch_size
+        Passes over the client's data per round, and examples per step (by default 64; digits 16).
+    optimizer, learning_rate, momentum, weight_decay
+        Of the local optimiser; ``momentum`` is for ``sgd`` alone. The learning rate is 0.001 by default,
+        0.01 for the digits, and 0.1 for ``sgd``.
+    optimizer_state
+        Audit point 25: whether the local optimiser starts afresh every round (``reset``) or goes on where
+        it was (``kept``). By default as the preset has it: paper reset, reference kept.
+    init
+        He-normal weights and zero biases, or PyTorch's ``default``.
+    """
+
+    epochs: Annotated[int, Field(ge=1, le=1000)] = 3
+    batch_size: Size | None = None
+    optimizer: Literal["adam", "sgd"] = "adam"
+    learning_rate: Positive | None = None
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    optimizer_state: Literal["reset", "kept"] | None = None
+    init: Literal["he-normal", "default"] = "he-normal"
+
+    @model_validator(mode="after")
+    def _check(self) -> TrainingConfig:
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(f"momentum is for optimizer 'sgd'; got momentum={self.momentum} with '{self.optimizer}'")
+        return self
+
+
+class PartitionConfig(Section):
+    """``[partition]``: which data which client has.
+
+    Attributes
+    ----------
+    kind
+        The paper's ``dominant-label`` rule, ``iid`` or ``dirichlet``.
+    q
+        Share of a client's examples that have its dominant label.
+    concentration
+        Of the Dirichlet distribution; small is more uneven.
+    sizes
+        Smallest and largest number of examples per client, both included. By data set if left out.
+    draw
+        Audit point 29: ``disjoint`` clients, ``unique`` examples within a client, or
+        ``replacement``. By data set and preset if left out.
+    skip_last
+        Audit point 29: never draw the last image of a class, as the released code does.
+    dominant
+        Audit point 30: dominant labels drawn ``uniform`` or dealt out ``balanced``.
+    """
+
+    kind: Literal["dominant-label", "iid", "dirichlet"] = "dominant-label"
+    q: Fraction = 0.5
+    concentration: Positive = 0.5
+    sizes: Annotated[tuple[Size, Size], BeforeValidator(_pair)] | None = None
+    draw: Literal["disjoint", "unique", "replacement"] | None = None
+    skip_last: bool | None = None
+    dominant: Literal["uniform", "balanced"] = "uniform"
+
+    @model_validator(mode="after")
+    def _check(self) -> PartitionConfig:
+        if self.sizes and self.sizes[0] > self.sizes[1]:
+            raise ValueError(f"sizes must be [smallest, largest]; got {list(self.sizes)}")
+        return self
+
+
+class RunConfig(Section):
+    """One run, completely; what is None is filled in by :func:`~mabrfl.config.resolve`.
+
+    Attributes
+    ----------
+    dataset, model, defense, selector, attack
+        Names of the catalogue (``mabrfl list``), or ``module:Name`` for your own. The model's default
+        depends on the data set; the selector's is the defense's own: ``acs`` for ``mab-rfl``, else ``all``.
+    preset
+        ``paper`` or ``reference``: MAB-RFL's options, and the conditions of the run that the released
+        code has otherwise (optimiser state, data draw, who attacks).
+    attackers
+        How many clients attack: a float is a share of the clients (rounded down), an integer a count.
+    allow_majority
+        Permit half or more of the clients to attack, which no defense here claims to withstand.
+    attackers_chosen
+        Audit point 38: ``random`` ids (paper) or the ``last`` ones (reference).
+    clients, rounds, seed
+        K, T, and the root of all randomness.
+    assumed_malicious
+        Audit point 40: the number of attackers that rules which need it are told; the true one by default.
+    workers, device
+        Worker processes (all cores by default) and where they train; neither changes the result of a
+        CPU run, so neither is part of the configuration's hash.
+    training, partition
+        Sections of their own.
+    defense_options, selector_options, attack_options
+        Arguments of the constructors, checked against their signatures.
+    """
+
+    dataset: Name = "digits"
+    model: Name | None = None
+    defense: Name = "mab-rfl"
+    preset: Name = "paper"
+    selector: Name | None = None
+    attack: Name = "none"
+    attackers: Attackers = 0
+    allow_majority: bool = False
+    attackers_chosen: Literal["random", "last"] | None = None
+    clients: Annotated[int, Field(ge=1, le=MAX_CLIENTS)] | None = None
+    rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    assumed_malicious: Annotated[int, Field(ge=0)] | None = None
+    workers: Annotated[int, Field(ge=1, le=4096)] | None = None
+    device: Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:\d{1,3})?)$")] = "cpu"
+    training: TrainingConfig = TrainingConfig()
+    partition: PartitionConfig = PartitionConfig()
+    defense_options: Options = {}
+    selector_options: Options = {}
+    attack_options: Options = {}
+
+
+class ResolvedTraining(TrainingConfig):
+    """``[training]`` with nothing left open."""
+
+    batch_size: Size
+    learning_rate: Positive
+    optimizer_state: Literal["reset", "kept"]
+
+
+class ResolvedPartition(PartitionConfig):
+    """``[partition]`` with nothing left open."""
+
+    sizes: Annotated[tuple[Size, Size], BeforeValidator(_pair)]
+    draw: Literal["disjoint", "unique", "replacement"]
+    skip_last: bool
+
+
+class ResolvedConfig(RunConfig):
+    """A run with every setting filled in, as :func:`~mabrfl.config.resolve` returns it."""
+
+    model: Name
+    selector: Name
+    attackers_chosen: Literal["random", "last"]
+    clients: Annotated[int, Field(ge=1, le=MAX_CLIENTS)]
+    rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
+    assumed_malicious: Annotated[int, Field(ge=0)]
+    workers: Annotated[int, Field(ge=1, le=4096)]
+    training: ResolvedTraining
+    partition: ResolvedPartition
+
+    @property
+    def num_attackers(self) -> int:
+        """How many clients attack."""
+        return count_attackers(self.attackers, self.clients)
+
+
+def count_attackers(attackers: int | float, clients: int) -> int:
+    """Return the number of attackers: an integer as it is, a float as a share of the clients, rounded down.
+
+    Examples
+    --------
+    >>> count_attackers(0.3, 50), count_attackers(0.49, 20), count_attackers(7, 20)
+    (15, 9, 7)
+    """
+    # A hair is added so that 0.29 of 100 is 29, although 0.29 * 100 is 28.999999999999996.
+    return attackers if isinstance(attackers, int) else math.floor(attackers * clients + 1e-9)

@@ -1,0 +1,149 @@
+"""One round as a record, and its one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mabrfl.rng import ClientId
+from mabrfl.updates import Verdict, canonical
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One round: who took part, what was decided about whom and why, and where the model stands.
+
+    Attributes
+    ----------
+    round
+        The round's number, from 1.
+    accuracy, loss
+        Accuracy in percent and mean loss of the global model on the test set, after the round.
+    selected
+        The clients that were invited.
+    verdicts
+        One :class:`~mabrfl.updates.Verdict` per client that sent something.
+    reputation
+        ``{id: (B, M)}`` after the round.
+    attackers
+        The truth, known to the simulator and to evaluation alone.
+    events, facts
+        What happened to the round as a whole, in words and in plain numbers.
+    seconds
+        Wall-clock time per stage.
+    per_class
+        Accuracy in percent per class of the test set.
+    """
+
+    round: int
+    accuracy: float
+    loss: float
+    selected: tuple[ClientId, ...]
+    verdicts: Mapping[ClientId, Verdict]
+    reputation: Mapping[ClientId, tuple[float, float]] = field(default_factory=dict)
+    attackers: frozenset[ClientId] = frozenset()
+    events: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    per_class: tuple[float, ...] | None = None
+
+    @property
+    def sybils(self) -> int:
+        """How many clients were rejected as sybils."""
+        return self._count("sybil")
+
+    @property
+    def outliers(self) -> int:
+        """How many clients were rejected as outliers."""
+        return self._count("outlier")
+
+    @property
+    def malformed(self) -> int:
+        """How many clients sent something that is no update."""
+        return self._count("malformed")
+
+    @property
+    def caught(self) -> int:
+        """How many attackers were rejected."""
+        return sum(not verdict.accepted for client, verdict in self.verdicts.items() if client in self.attackers)
+
+    @property
+    def missed(self) -> int:
+        """How many attackers were accepted."""
+        return sum(verdict.accepted for client, verdict in self.verdicts.items() if client in self.attackers)
+
+    @property
+    def honest_rejected(self) -> int:
+        """How many honest clients were rejected."""
+        return sum(not verdict.accepted for client, verdict in self.verdicts.items() if client not in self.attackers)
+
+    def _count(self, reason: str) -> int:
+        return sum(verdict.reason == reason for verdict in self.verdicts.values())
+
+    def to_json(self) -> str:
+        """Return the record as one line of strict JSON; NaN and infinities become null."""
+        # Ids are values, not keys: a JSON key is always a string, and client 1 is not client "1".
+        record = {
+            "round": self.round,
+            "accuracy": self.accuracy,
+            "loss": self.loss,
+            "per_class": self.per_class,
+            "selected": self.selected,
+            "verdicts": [
+                {"id": client, "accepted": verdict.accepted, "reason": verdict.reason, "evidence": verdict.evidence}
+                for client, verdict in self.verdicts.items()
+            ],
+            "reputation": [[client, *belief] for client, belief in self.reputation.items()],
+            "attackers": canonical(self.attackers),
+            "events": self.events,
+            "facts": self.facts,
+            "seconds": self.seconds,
+        }
+        return json.dumps(plain(record), allow_nan=False, ensure_ascii=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, line: str) -> RoundRecord:
+        """Return the record that :meth:`to_json` wrote; a number written as null comes back as NaN."""
+        data = json.loads(line)
+        return cls(
+            round=int(data["round"]),
+            accuracy=_number(data["accuracy"]),
+            loss=_number(data["loss"]),
+            selected=tuple(data["selected"]),
+            verdicts={
+                entry["id"]: Verdict(bool(entry["accepted"]), entry["reason"], entry["evidence"])
+                for entry in data["verdicts"]
+            },
+            reputation={client: (_number(good), _number(bad)) for client, good, bad in data["reputation"]},
+            attackers=frozenset(data["attackers"]),
+            events=tuple(data["events"]),
+            facts=data["facts"],
+            seconds=data["seconds"],
+            per_class=None if data["per_class"] is None else tuple(_number(share) for share in data["per_class"]),
+        )
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: NumPy's numbers and arrays as Python's, NaN and infinities as None."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, Set):
+        value = canonical(value)
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    return str(value)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
