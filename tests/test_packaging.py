@@ -24,7 +24,7 @@ NEEDED = [
 ]
 
 PLACES_ON_A_MACHINE = re.compile(
-    r"(?<![\w.*{$])(?:/(?:work|root|home|Users|farm|opt|tmp)/(?!x\b|foo\b)\w|[A-Z]:\\\\?\w|\.\./shared|file:///\w)"
+    r"(?<![\w.*{$])(?:/(?:work|root|home|Users|farm|opt|tmp)/(?!x\b|foo\b)\w|[A-Z]:\\\\?(?!evil)\w|\.\./shared|file:///(?!etc\b)\w)"
 )
 PACKAGE_SERVERS = re.compile(
     r"https?://[\w.-]*(?:registry|artifactory|nexus|pythonhosted|jfrog)|/simple/?\b(?=\s|$|\")|(?:index-url|find-links)"

@@ -138,9 +138,20 @@ def _not_http(request) -> None:
         (_to_file, "only http and https addresses are fetched|answers 302"),
         (_not_http, "220 ready|BadStatusLine"),
     ],
-    ids=(
-        "missing login-page truncated too-long other-content bomb too-large endless cut-short to-ftp to-file not-http"
-    ).split(),
+    ids=[
+        "missing",
+        "login-page",
+        "truncated",
+        "too-long",
+        "other-content",
+        "bomb",
+        "too-large",
+        "endless",
+        "cut-short",
+        "to-ftp",
+        "to-file",
+        "not-http",
+    ],
 )
 def test_bad_answers_are_refused_and_leave_nothing(tmp_path: Path, web, answer, message: str) -> None:
     if answer is not None:
