@@ -2,9 +2,11 @@
 
     python examples/one_file.py
 
-Twenty clients learn to read scikit-learn's digits together; six of them lie. First everybody is
-averaged (FedAvg), then the same clients meet MAB-RFL. A test shows that the defense below and
-``mabrfl.MabRfl(preset="paper")`` decide the same on every round of this run.
+Twenty clients learn to read scikit-learn's digits together; six of them lie: three flip their labels,
+three all send the same, the reverse of an honest step. First everybody is averaged (FedAvg), then the
+same clients meet MAB-RFL. A test shows that the defense below and ``mabrfl.MabRfl(preset="paper")``
+decide the same on every round of this run (of two equally large groups of sybils this file takes the
+one with the lowest number, the preset a random one).
 
 The paper sets c_max and c_min by hand for each data set (0.7 and 0.3 for a CNN on MNIST). Honest
 updates of this linear model are more alike than those, with cosines up to 0.81: hence 0.9 and 0.85.
@@ -159,7 +161,7 @@ def make_clients(rng: np.random.Generator, q: float = 0.5) -> tuple[list[tuple[A
     for k in range(K):
         odds = np.where(y[pool] == rng.integers(10), q, (1 - q) / 9)
         mine = rng.choice(pool, size=rng.integers(20, 120), replace=False, p=odds / odds.sum())
-        labels = 9 - y[mine] if k < LIARS else y[mine]  # the liars flip their labels
+        labels = 9 - y[mine] if k < LIARS // 2 else y[mine]  # the first liars flip their labels
         clients.append((x[mine], labels))
     return clients, (x[test], y[test])
 
@@ -172,6 +174,8 @@ def simulate(server: str, watch: Watch = lambda *_: None, shield: Shield | None 
     for t in range(1, ROUNDS + 1):
         chosen = shield.select(t) if server == "mab-rfl" else np.arange(K)
         g = np.array([local_update(w, clients[k], np.random.default_rng([SEED, t, k])) for k in chosen])
+        colluding = (chosen >= LIARS // 2) & (chosen < LIARS)  # the others collude
+        g[colluding] = -2 * local_update(w, clients[LIARS], np.random.default_rng([SEED, t, LIARS]))
         if server == "mab-rfl":
             step, good = shield.aggregate(chosen, g, t)
         else:

@@ -8,6 +8,7 @@ import pytest
 from mabrfl import Decision, Defense, MabRfl, MabRflOptions, Updates
 from mabrfl.aggregation import FedAvg, Krum
 from mabrfl.errors import ConfigError, StateError
+from mabrfl.mab_rfl import MabRflRule
 from mabrfl.presets import PRESETS, options
 from mabrfl.selection import ACS, Uniform
 
@@ -86,7 +87,14 @@ def test_every_option_can_be_set_alone_and_runs(preset, name, value):
         assert np.all(np.isfinite(np.frombuffer(step, np.float32)))
 
 
+# Each option alone (the first of each entry), on top of settings that make it matter. The others, which need a
+# constructed case, have a test of their own below.
 CHANGES_THE_SCRIPTED_RUN = [
+    ("reference", {"always_from": 0.5, "never_to": 0.1, "warmup_rounds": 0}),
+    ("reference", {"never_to": 0.85, "warmup_rounds": 0}),
+    ("paper", {"prior_benign": 4.0}),
+    ("paper", {"c_max": 0.98, "c_min": 0.3}),
+    ("paper", {"history": 0.9}),
     ("paper", {"warmup_rounds": 3}),
     ("paper", {"inclusion": "cutoffs"}),
     ("paper", {"prior_malicious": 4.0}),
@@ -244,6 +252,16 @@ def test_state_is_plain_arrays_numbers_and_strings():
         (lambda state: state["rule"].update(momenta=np.zeros((1, 2))), "one row per distinct id"),
         (lambda state: state["rule"]["momenta"].fill(np.nan), "momenta must be finite"),
         (lambda state: state["rule"].pop("computed"), "malformed"),
+        (lambda state: state["progress"].update(dimension="x"), "dimension must be a whole number"),
+        (lambda state: state["progress"].update(last_round=-5), "last_round must be a whole number"),
+        (lambda state: state["progress"].update(precision="int8"), "precision must be float32 or float64"),
+        (lambda state: state["progress"].update(selected=[1.5]), "client ids must be int or str"),
+        (lambda state: state["beliefs"].update(ids=[0.5] * 16), "client ids must be int or str"),
+        (lambda state: state["rule"].update(momenta=state["rule"]["momenta"].astype(np.int64)), "single or double"),
+        (lambda state: state["rule"].update(momenta=state["rule"]["momenta"][:, 0]), "one row per distinct id"),
+        (lambda state: state["rule"].update(momenta=state["rule"]["momenta"][:, :, None]), "one row per distinct"),
+        (lambda state: state["rule"]["norms"].fill(-1.0), "not negative"),
+        (lambda state: state["rule"]["ids"].__setitem__(0, state["rule"]["ids"][1]), "one row per distinct id"),
     ],
 )
 def test_a_damaged_state_is_refused_and_changes_nothing(damage, message):
@@ -369,3 +387,165 @@ def test_decisions_do_not_depend_on_scale(exponent):
     assert outcome.accepted == expected.accepted
     assert len(outcome.accepted) < 9
     np.testing.assert_allclose(outcome.step / 10.0**exponent, expected.step, rtol=1e-3, atol=1e-5)
+
+
+CONSTRUCTED = {"empty_selection", "edge_test", "component_ties", "alpha_test", "equal_clusters", "small_cohort"}
+
+
+def test_no_option_is_left_without_a_test_of_its_effect():
+    tested = {next(iter(changed)) for _, changed in CHANGES_THE_SCRIPTED_RUN} | CONSTRUCTED
+    assert tested == {field.name for field in fields(MabRflOptions)}
+
+
+def test_empty_selection_reaches_the_selector():
+    outcasts = {"prior_benign": 1e-6, "prior_malicious": 1e6}
+    everybody = MabRfl("paper", empty_selection="all", **outcasts)
+    some = MabRfl("paper", **outcasts)
+    assert all(len(everybody.select(range(6), round=t)) == 6 for t in range(1, 9))
+    assert any(len(some.select(range(6), round=t)) < 6 for t in range(1, 9))
+
+
+def test_a_cosine_equal_to_the_threshold_is_an_edge_or_not():
+    # The first two have norm 2 and inner product 2: a cosine of exactly one half.
+    matrix = np.array([[1.0, 1, 1, 1, 0, 0], [2, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]])
+    for test, sybils in (("at-least", [0, 1]), ("above", [])):
+        shield = MabRfl(c_max=0.5, c_min=0.5, edge_test=test, alpha=-1.0)
+        assert shield.aggregate(Updates(range(4), matrix), round=1).rejected("sybil") == sybils
+
+
+def test_a_cluster_cosine_equal_to_alpha_removes_or_not():
+    matrix = np.array([[1.0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0]])
+    for test, outliers in (("at-most", [3]), ("below", [])):
+        shield = MabRfl(components_removed=0, alpha=0.0, alpha_test=test)
+        assert shield.aggregate(Updates(range(4), matrix), round=1).rejected("outlier") == outliers
+
+
+def test_ties_between_groups_are_random_or_go_to_the_lowest_id():
+    matrix = np.array([[1.0, 0, 0], [0, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    lowest = [
+        MabRfl(component_ties="lowest-id", seed=seed).aggregate(Updates(range(5), matrix), round=1).rejected("sybil")
+        for seed in range(12)
+    ]
+    seeded = [
+        MabRfl(component_ties="random", seed=seed).aggregate(Updates(range(5), matrix), round=1).rejected("sybil")
+        for seed in range(12)
+    ]
+    assert lowest == [[0, 2]] * 12
+    assert sorted(set(map(tuple, seeded))) == [(0, 2), (1, 3)]
+
+
+def test_a_sybils_momentum_is_put_back_when_only_the_judged_are_updated():
+    shield = MabRfl(graph_vectors="momentum", momentum_updated="judged", c_max=0.9, c_min=0.9, alpha=-1.0)
+    first, second = cohort(5, 1), cohort(5, 2)
+    second[3] = second[4] = 40 * second[4]
+    shield.aggregate(Updates(range(5), first), round=1)
+    outcome = shield.aggregate(Updates(range(5), second), round=2)
+    assert outcome.rejected("sybil") == [3, 4]
+    momenta = shield.state_dict()["rule"]["momenta"]
+    np.testing.assert_array_equal(momenta[3:], first[3:])
+    np.testing.assert_allclose(momenta[0], second[0] + 0.1 * first[0], rtol=1e-6)
+
+
+def test_a_past_too_large_to_add_is_forgotten():
+    shield = MabRfl(history=0.9, c_max=0.99, c_min=0.99, alpha=-1.0)
+    huge = (cohort(3, 1) / np.linalg.norm(cohort(3, 1), axis=1, keepdims=True) * 3e38).astype(np.float32)
+    for t in (1, 2, 3):
+        outcome = shield.aggregate(Updates(range(3), huge), round=t)
+        assert outcome.accepted == [0, 1, 2]
+        assert np.all(np.isfinite(shield.state_dict()["rule"]["momenta"]))
+
+
+def krum_outliers(defense, n=10):
+    chosen = defense.select(range(50), round=1)[:n]
+    return len(defense.aggregate(Updates(chosen, cohort(n, 3)), round=1).rejected("outlier"))
+
+
+def test_rules_are_told_the_share_of_attackers_in_the_cohort_also_after_a_resume():
+    assert krum_outliers(Defense(Krum(num_malicious=10), name="krum")) == 2
+    first, second = (Defense(Krum(num_malicious=10), name="krum") for _ in range(2))
+    first.select(range(50), round=1)
+    second.load_state_dict(first.state_dict())
+    outcome = second.aggregate(Updates(range(10), cohort(10, 3)), round=1)
+    assert len(outcome.rejected("outlier")) == 2
+    # Without a selection the cohort is all there is.
+    alone = Defense(Krum(num_malicious=4)).aggregate(Updates(range(10), cohort(10, 3)), round=1)
+    assert len(alone.rejected("outlier")) == 4
+
+
+def test_what_happened_at_selection_survives_a_save_before_the_round_is_judged():
+    outcasts = {"prior_benign": 1e-6, "prior_malicious": 1e6}
+    first, second = MabRfl(**outcasts), MabRfl(**outcasts)
+    chosen = first.select(range(6), round=1)
+    second.load_state_dict(first.state_dict())
+    outcome = second.aggregate(Updates(chosen, cohort(len(chosen))), round=1)
+    assert "empty-selection" in outcome.events
+
+
+def test_clients_that_were_not_selected_are_neither_judged_nor_rewarded():
+    shield = MabRfl()
+    chosen = shield.select(range(10), round=1)
+    everybody = shield.aggregate(Updates(range(10), cohort(10)), round=1)
+    assert list(everybody.verdicts) == chosen
+    assert f"not-selected-ignored: {10 - len(chosen)}" in everybody.events
+    assert all(shield.reputation[k] == (1.0, 1.0) for k in range(10) if k not in chosen)
+    invited = MabRfl()
+    invited.select(range(10), round=1)
+    expected = invited.aggregate(Updates(chosen, cohort(10)[chosen]), round=1)
+    assert everybody.step.tobytes() == expected.step.tobytes()
+
+
+def test_a_decision_can_only_be_combined_before_the_next_round():
+    shield = MabRfl()
+    screening = shield.screen(Updates(range(4), cohort(4)), round=1)
+    shield.screen(Updates(range(4), cohort(4, 1)), round=2)
+    with pytest.raises(StateError, match="round 1 was screened, but round 2 since"):
+        shield.combine(screening)
+
+
+def test_numpys_integers_give_the_same_run_as_pythons():
+    plain, numpys = MabRfl(seed=3), MabRfl(seed=np.int64(3))
+    assert plain.select(range(20), round=1) == numpys.select(np.arange(20), round=np.int64(1))
+    names = list("abcdefghij")
+    assert plain.select(names, round=2) == numpys.select(np.array(names), round=2)
+
+
+def test_no_updates_at_all_give_a_step_of_the_declared_length():
+    assert MabRfl().aggregate(Updates([], [], dimension=10), round=1).step.shape == (10,)
+    assert MabRfl(dimension=10).aggregate(Updates([], []), round=1).step.shape == (10,)
+
+
+def test_mab_rfls_rule_is_known_by_its_name_with_any_selector():
+    assert Defense(MabRflRule(), selector=Uniform()).name == "mab-rfl"
+
+
+def test_thresholds_of_an_unknown_data_set_are_refused():
+    assert MabRfl(dataset="cifar10").options.c_min == 0.1
+    with pytest.raises(ConfigError, match="data set 'cifar-10'; did you mean 'cifar10'"):
+        MabRfl(dataset="cifar-10")
+
+
+@pytest.mark.parametrize("exponent", [-100, -60, 60, 100])
+def test_decisions_do_not_depend_on_scale_in_double_precision(exponent):
+    matrix = cohort(10, 4).astype(np.float64)
+    matrix[:3] = -2 * matrix[4:8].mean(axis=0) + 0.3 * matrix[:3]
+    expected = MabRfl(c_max=0.99, c_min=0.99).aggregate(Updates(range(10), matrix), round=1)
+    outcome = MabRfl(c_max=0.99, c_min=0.99).aggregate(Updates(range(10), matrix * 10.0**exponent), round=1)
+    assert expected.rejected("outlier")
+    assert outcome.accepted == expected.accepted
+
+
+def test_sizes_at_both_ends_of_single_precision_in_one_cohort_are_no_problem():
+    matrix = cohort(6, 2)
+    matrix[1] *= np.float32(1e-34)
+    matrix[2] *= np.float32(1e34)
+    outcome = MabRfl(c_max=0.99, c_min=0.99, alpha=-1.0).aggregate(Updates(range(6), matrix), round=1)
+    assert outcome.accepted == list(range(6))
+    assert "step-not-finite" not in outcome.events
+    assert outcome.step.any()
+
+
+def test_a_state_of_other_options_is_refused():
+    shield = MabRfl("paper")
+    scripted_run(shield, rounds=2)
+    with pytest.raises(StateError, match="the state's warmup_rounds is 0, this rule's is 10"):
+        MabRfl("reference").load_state_dict(shield.state_dict())

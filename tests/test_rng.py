@@ -12,6 +12,13 @@ def test_streams_differ_in_every_part_of_their_name():
 def test_parts_cannot_be_shifted_into_each_other():
     assert digest("a", "bc") != digest("ab", "c")
     assert digest(1, 23) != digest(12, 3)
+    assert digest("a", "b") != digest("a\x1fstr:b")
+    assert digest("a\x1f", "b") != digest("a", "\x1fb")
+
+
+def test_numpys_numbers_and_strings_name_the_same_streams_as_pythons():
+    assert digest(np.int64(3), "a", np.int32(1)) == digest(3, "a", 1)
+    assert digest(np.str_("x")) == digest("x")
 
 
 def test_a_client_draws_the_same_whoever_else_is_there():

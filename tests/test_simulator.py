@@ -14,6 +14,7 @@ from mabrfl.data import Dataset, load
 from mabrfl.data.partition import dominant_label
 from mabrfl.errors import ConfigError, KnowledgeError, StateError
 from mabrfl.federation import choose_attackers
+from mabrfl.selection import Uniform
 from mabrfl.simulator import Simulation, build_simulation, simulate
 from mabrfl.training import TrainingOptions
 
@@ -207,6 +208,39 @@ def test_an_attack_sees_the_selected_or_all_benign_clients(observes, expected):
     assert seen[0][1] == len(seen[0][0]) == expected
 
 
+def test_an_attack_that_observes_everybody_changes_nothing_for_the_honest():
+    def watching(view):
+        return np.zeros(view.shape, np.float32)
+
+    def weights(observes):
+        watching.knowledge, watching.observes = "partial", observes
+        settings = {
+            "defense": Defense(FedAvg(), selector=Uniform(num_selected=3), seed=1),
+            "training": TrainingOptions(epochs=1, batch_size=8, optimizer_state="kept"),
+        }
+        with small_federation(Normed, attack=watching, attackers={0, 1}, rounds=6, **settings) as simulation:
+            list(simulation.run())
+            return simulation.model.weights.tobytes()
+
+    assert weights("selected") == weights("all")
+
+
+def test_the_adversary_does_not_have_the_servers_random_streams():
+    drawn = []
+
+    def guessing(view):
+        drawn.append(view.rng("dnc").random())
+        return -view.own_updates
+
+    def watching(cohort):
+        drawn.append(cohort.rng("dnc").random())
+        return FedAvg()(cohort)
+
+    with small_federation(Normed, defense=Defense(watching), attack=guessing, attackers={0}, rounds=1) as simulation:
+        next(simulation.run())
+    assert drawn[0] != drawn[1]
+
+
 def test_attackers_must_be_clients():
     with pytest.raises(ConfigError, match=r"attackers must be clients 0 to 5; got \[6\]"):
         small_federation(Normed, attack=SignFlip(), attackers={6})
@@ -246,6 +280,16 @@ def test_a_state_of_another_model_is_refused():
             simulation.load_state_dict({**state, "weights": np.zeros(3, np.float32)})
         with pytest.raises(StateError, match="malformed: 'defense'"):
             simulation.load_state_dict({key: value for key, value in state.items() if key != "defense"})
+        for name, bad, message in (
+            ("round", -4, "round must be a whole number"),
+            ("weights", np.full_like(state["weights"], np.nan), "weights are not all finite"),
+            ("last_step", np.zeros(3, np.float32), "last_step are float32"),
+            ("engine", {"clients": [1]}, "engine|kept|optimizer|state"),
+        ):
+            with pytest.raises(StateError, match=message):
+                simulation.load_state_dict({**state, name: bad})
+        next(simulation.run())  # nothing was changed by any of them
+        assert simulation.round == 1
 
 
 def test_torch_global_random_state_is_left_alone():

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from mabrfl.errors import ConfigError, QuorumError, suggest
-from mabrfl.updates import Cohort, Reason
+from mabrfl.updates import Cohort, Reason, proportional
 
 
 def check_whole(name: str, value: Any, *, at_least: int = 0) -> None:
@@ -49,7 +49,7 @@ def quorum(
         Instead of returning the event, if ``strict``.
     """
     n = len(cohort)
-    f = math.ceil(num_malicious * n / max(cohort.population, n))
+    f = proportional(n, cohort.population, num_malicious)
     if n >= 2 * f + excess:
         return ()
     if strict:

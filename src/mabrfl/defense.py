@@ -6,16 +6,17 @@ The object holds what must survive from round to round; the mathematics is in th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from mabrfl import vectors
-from mabrfl.errors import ConfigError, StateError
+from mabrfl.errors import ConfigError, StateError, suggest
 from mabrfl.mab_rfl import MabRflRule
-from mabrfl.presets import MabRflOptions
+from mabrfl.presets import THRESHOLDS, MabRflOptions
 from mabrfl.presets import options as preset_options
+from mabrfl.progress import Progress, restore
 from mabrfl.protocols import Rule, Selector, Stateful
 from mabrfl.reputation import Beliefs
 from mabrfl.rng import ClientId
@@ -46,6 +47,7 @@ class Screening:
     round: int
     cohort: Cohort
     decision: Decision | None
+    events: tuple[str, ...] = ()
 
 
 class Defense:
@@ -65,6 +67,9 @@ class Defense:
         The counts B_k and M_k to start from; Beta(1, 1) for everybody by default.
     reset_beliefs
         Forget all judgements at the start of each round.
+    dimension
+        The length of the model's weight vector. Declare it where updates come one by one from clients;
+        otherwise it is fixed by the first updates judged, as their precision is.
 
     Examples
     --------
@@ -86,17 +91,15 @@ class Defense:
         name: str = "",
         beliefs: Beliefs | None = None,
         reset_beliefs: bool = False,
+        dimension: int | None = None,
     ) -> None:
         self.rule = rule
         self.selector: Selector = selector if selector is not None else All()
         self.seed = seed
-        self.name = name or getattr(rule, "__name__", type(rule).__name__)
+        self.name = name or getattr(rule, "name", "") or getattr(rule, "__name__", type(rule).__name__)
         self._beliefs = beliefs if beliefs is not None else Beliefs()
         self._reset_beliefs = reset_beliefs
-        self._population = 0
-        self._dimension: int | None = None
-        self._last_round = 0
-        self._selection_events: tuple[int, tuple[str, ...]] = (0, ())
+        self._progress = Progress(dimension=dimension)
 
     @property
     def reputation(self) -> dict[ClientId, tuple[float, float]]:
@@ -104,7 +107,10 @@ class Defense:
         return self._beliefs.as_dict()
 
     def select(self, client_ids: Sequence[ClientId], *, round: int) -> list[ClientId]:
-        """Choose who takes part in a round; the same call gives the same answer.
+        """Choose who takes part in a round.
+
+        Until the round is judged, the same call gives the same answer. After it, :meth:`screen` ignores
+        what clients send that were not chosen for that round.
 
         Parameters
         ----------
@@ -126,30 +132,60 @@ class Defense:
         strangers = set(selection.ids) - set(ids)
         if strangers:
             raise ValueError(f"the selector chose ids that are no candidates: {sorted(map(str, strangers))[:5]}")
-        self._population = len(ids)
-        self._selection_events = (round, selection.events)
-        return canonical(set(selection.ids))
+        chosen_ids = canonical(set(selection.ids))
+        self._progress = replace(
+            self._progress,
+            population=len(ids),
+            selected_round=int(round),
+            selected=tuple(chosen_ids),
+            events=selection.events,
+        )
+        return chosen_ids
 
     def screen(self, updates: Updates, *, round: int) -> Screening:
         """Stage 4: check and judge what the selected clients sent; beliefs do not change yet."""
         _check_round(round)
-        if round <= self._last_round:
-            raise StateError(f"rounds must increase: round {round} after round {self._last_round}")
-        intake = inspect(updates, self._dimension)
+        progress = self._progress
+        if round <= progress.last_round:
+            raise StateError(f"rounds must increase: round {round} after round {progress.last_round}")
+        updates, events = self._only_selected(updates, round)
+        intake = inspect(updates, progress.dimension, progress.dtype)
         cohort = Cohort(
             ids=intake.ids,
             matrix=intake.matrix,
             norms=intake.norms,
             num_examples=intake.num_examples,
-            round=round,
-            population=max(self._population, len(intake.ids)),
+            round=int(round),
+            population=max(progress.population, len(intake.ids)),
             seed=self.seed,
         )
         decision = self.rule(cohort) if len(cohort) else None
-        self._last_round = round
+        self._progress = replace(progress, last_round=int(round))
         if len(cohort):
-            self._dimension = cohort.matrix.shape[1]
-        return Screening(_verdicts(cohort, decision, intake.malformed), round, cohort, decision)
+            width, precision = cohort.matrix.shape[1], cohort.matrix.dtype.name
+            self._progress = replace(self._progress, dimension=width, precision=precision)
+        elif progress.dimension is None and updates.dimension is not None:
+            self._progress = replace(self._progress, dimension=updates.dimension)
+        return Screening(_verdicts(cohort, decision, intake.malformed), int(round), cohort, decision, events)
+
+    def _only_selected(self, updates: Updates, round_number: int) -> tuple[Updates, tuple[str, ...]]:
+        """Leave out what clients sent that were not selected for this round, if anybody was."""
+        progress = self._progress
+        if progress.selected_round != round_number:
+            return updates, ()
+        invited = set(progress.selected)
+        kept = [k for k, client in enumerate(updates.ids) if client in invited]
+        ignored = len(updates.ids) - len(kept)
+        if not ignored:
+            return updates, progress.events
+        rows, counts = updates.matrix, updates.num_examples
+        taken = Updates(
+            [updates.ids[k] for k in kept],
+            rows[kept] if isinstance(rows, np.ndarray) else [rows[k] for k in kept],
+            None if counts is None else [counts[k] for k in kept],
+            updates.dimension,
+        )
+        return taken, (*progress.events, f"not-selected-ignored: {ignored}")
 
     def reward(self, screening: Screening) -> None:
         """Stage 5: B + 1 for the accepted, M + 1 for the rejected."""
@@ -157,10 +193,10 @@ class Defense:
 
     def combine(self, screening: Screening) -> Outcome:
         """Stage 6: the step that the rule decided on."""
-        decision, cohort = screening.decision, screening.cohort
-        when, events = self._selection_events
-        events = events if when == screening.round else ()
-        width = cohort.matrix.shape[1] if len(cohort) else self._dimension or cohort.matrix.shape[1]
+        if screening.round != self._progress.last_round:
+            raise StateError(f"round {screening.round} was screened, but round {self._progress.last_round} since")
+        decision, cohort, events = screening.decision, screening.cohort, screening.events
+        width = cohort.matrix.shape[1] if len(cohort) else self._progress.dimension or cohort.matrix.shape[1]
         step: Floats = np.zeros(width, dtype=cohort.matrix.dtype)
         if decision is None:
             events = (*events, "no-usable-updates")
@@ -185,40 +221,31 @@ class Defense:
             "format": STATE_FORMAT,
             "name": self.name,
             "seed": self.seed,
-            "round": self._last_round,
-            "population": self._population,
-            "dimension": self._dimension,
+            "progress": self._progress.as_dict(),
             "beliefs": self._beliefs.state_dict(),
             "rule": self.rule.state_dict() if isinstance(self.rule, Stateful) else {},
             "selector": self.selector.state_dict() if isinstance(self.selector, Stateful) else {},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned; a state of another kind of defense is refused."""
+        """Restore what :meth:`state_dict` returned.
+
+        Raises
+        ------
+        StateError
+            If it is the state of another defense, seed or options, or malformed; nothing has changed then.
+        """
         if dict(state).get("format") != STATE_FORMAT:
             raise StateError(f"not a state of a defense in format {STATE_FORMAT}")
         for key in ("name", "seed"):
             if state.get(key) != getattr(self, key):
                 raise StateError(f"the state's {key} is {state.get(key)!r}, this defense's is {getattr(self, key)!r}")
         try:
-            self._restore(state)
-        except (KeyError, TypeError, ValueError) as error:
+            progress = Progress.from_dict(state["progress"])
+            restore([(self._beliefs, state["beliefs"]), (self.rule, state["rule"]), (self.selector, state["selector"])])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"the state of defense '{self.name}' is malformed: {error}") from error
-
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        dimension = state["dimension"]
-        last_round, population = int(state["round"]), int(state["population"])
-        before = self._beliefs.state_dict()
-        try:
-            self._beliefs.load_state_dict(state["beliefs"])
-            for part, kept in ((self.rule, state["rule"]), (self.selector, state["selector"])):
-                if isinstance(part, Stateful):
-                    part.load_state_dict(kept)
-        except BaseException:
-            self._beliefs.load_state_dict(before)
-            raise
-        self._last_round, self._population = last_round, population
-        self._dimension = None if dimension is None else int(dimension)
+        self._progress = progress
 
 
 class MabRfl(Defense):
@@ -233,7 +260,10 @@ class MabRfl(Defense):
     selector
         Another selector instead of ACS.
     dataset
-        Take the paper's thresholds for this data set (``"mnist"``, ``"cifar10"``).
+        Take the thresholds for this data set: ``"mnist"`` (the default), ``"fashion-mnist"``,
+        ``"cifar10"`` or ``"digits"``.
+    dimension
+        See :class:`Defense`.
     **overrides
         Any field of :class:`mabrfl.presets.MabRflOptions`: ``c_max``, ``c_min``, ``alpha``, ``history``, ...
 
@@ -254,8 +284,11 @@ class MabRfl(Defense):
         seed: int = 0,
         selector: Selector | None = None,
         dataset: str | None = None,
+        dimension: int | None = None,
         **overrides: Any,
     ) -> None:
+        if dataset is not None and dataset not in THRESHOLDS:
+            raise ConfigError(f"no thresholds are known for the data set '{dataset}'{suggest(dataset, THRESHOLDS)}")
         chosen = preset_options(preset, dataset, **overrides)
         self.preset = preset
         self.options: MabRflOptions = chosen
@@ -266,6 +299,7 @@ class MabRfl(Defense):
             name="mab-rfl",
             beliefs=Beliefs(prior_benign=chosen.prior_benign, prior_malicious=chosen.prior_malicious),
             reset_beliefs=chosen.beliefs == "reset",
+            dimension=dimension,
         )
 
 

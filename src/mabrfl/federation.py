@@ -14,7 +14,7 @@ from mabrfl.attacks import Attack, AttackerView, Secrets, craft
 from mabrfl.data import Dataset
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError
-from mabrfl.rng import ClientId, generator, uniforms
+from mabrfl.rng import ClientId, digest, generator, uniforms
 from mabrfl.training import Engine, Evaluation, Shard, merge_buffers
 from mabrfl.updates import Floats, Outcome, Updates
 
@@ -104,7 +104,9 @@ class Federation:
             onlookers = tuple(k for k in self.client_ids if k not in self.attackers and k not in honest)
         trainers = honest + onlookers + (attackers if attack is not None and attack.trains else ())
         poisoned = attackers if attack is not None and attack.poisoned_at(round_number) else ()
-        result = self.engine.train(trainers, model.weights, model.buffers, round=round_number, poisoned=poisoned)
+        result = self.engine.train(
+            trainers, model.weights, model.buffers, round=round_number, poisoned=poisoned, transient=onlookers
+        )
         buffers: dict[ClientId, Floats] = {}
         if result.buffers is not None:
             buffers.update(zip(trainers, result.buffers, strict=True))
@@ -123,7 +125,7 @@ class Federation:
             global_weights=model.weights,
             last_step=model.last_step,
             own_updates=trained.attackers_updates,
-            seed=self.seed,
+            seed=digest(self.seed, "adversary"),  # the server's own streams stay its secret
             secrets=self._secrets(trained, defense),
         )
         rows = craft(attack, view)

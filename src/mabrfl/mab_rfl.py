@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl import vectors
+from mabrfl.errors import StateError
 from mabrfl.presets import MabRflOptions
 from mabrfl.screening.momentum import MomentumMemory
 from mabrfl.screening.non_sybil import Split, cluster_cosine, two_clusters
@@ -44,6 +45,8 @@ class MabRflRule:
     options
         Every choice the method leaves; see :mod:`mabrfl.presets`.
     """
+
+    name = "mab-rfl"
 
     def __init__(self, options: MabRflOptions | None = None) -> None:
         self.options = options or MabRflOptions()
@@ -157,11 +160,14 @@ class MabRflRule:
         return np.asarray(counts / max(counts.sum(), 1e-300))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the momenta as plain lists and arrays."""
-        return self._memory.state_dict()
+        """Return the options and the momenta as plain values, lists and arrays."""
+        return {"options": asdict(self.options), **self._memory.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the momenta."""
+        """Restore the momenta; those of another set of options are refused."""
+        for name, value in asdict(self.options).items():
+            if state["options"].get(name) != value:
+                raise StateError(f"the state's {name} is {state['options'].get(name)!r}, this rule's is {value!r}")
         self._memory.load_state_dict(state)
 
 

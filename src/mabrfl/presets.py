@@ -7,7 +7,7 @@ in brackets are the rows of the audit table in ``docs/method.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from mabrfl.errors import ConfigError, suggest
@@ -135,7 +135,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("never_to", 0, 1),
     ("prior_benign", _TINY, _MANY),
     ("prior_malicious", _TINY, _MANY),
-    ("first_round", 0, _MANY),
+    ("first_round", 1, _MANY),
     ("schedule_decay", _TINY, _MANY),
     ("min_component", 1, _MANY),
     ("components_removed", 0, _MANY),
@@ -179,10 +179,12 @@ PRESETS: Mapping[str, MabRflOptions] = {
 }
 
 THRESHOLDS: Mapping[str, Mapping[str, float]] = {
+    "mnist": {},
+    "fashion-mnist": {},
     "cifar10": {"c_max": 0.3, "c_min": 0.1, "alpha": 0.0},
     "digits": {"c_max": 0.9, "c_min": 0.6, "alpha": -0.1},
 }
-"""[7] Thresholds of the preset ``paper`` for data sets other than MNIST: the paper's own for CIFAR-10, ours for
+"""[7] Where the preset ``paper`` differs from its thresholds for MNIST: the paper's own for CIFAR-10, ours for
 the digits, which the paper does not have (honest updates of so small a model are more alike)."""
 
 
@@ -204,8 +206,3 @@ def options(preset: str = "paper", dataset: str | None = None, **overrides: Any)
             raise ConfigError(f"MAB-RFL has no option '{name}'{suggest(name, known)}")
     thresholds = THRESHOLDS.get(dataset or "", {}) if preset == "paper" else {}
     return replace(PRESETS[preset], **{**thresholds, **overrides})
-
-
-def as_dict(chosen: MabRflOptions) -> dict[str, Any]:
-    """Return the options as plain values, for configs and records."""
-    return asdict(chosen)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.rng import ClientId
-from mabrfl.updates import Verdict, canonical
+from mabrfl.updates import Verdict, as_client_id, canonical
 
 _PAIR = 2
 
@@ -68,7 +68,8 @@ class Beliefs:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore beliefs; anything malformed is refused as a whole."""
-        ids, counts = list(state["ids"]), np.asarray(state["counts"], dtype=np.float64)
+        ids = [as_client_id(client) for client in state["ids"]]
+        counts = np.asarray(state["counts"], dtype=np.float64)
         if counts.shape != (len(ids), _PAIR) or len(set(ids)) != len(ids):
             raise StateError(f"beliefs need one (B, M) pair per distinct id; got {len(ids)} ids, shape {counts.shape}")
         if not np.all((counts > 0) & np.isfinite(counts)):

@@ -17,6 +17,7 @@ from mabrfl.data.partition import dirichlet, dominant_label, iid
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.federation import Federation, GlobalModel, choose_attackers, make_shards
+from mabrfl.progress import restore
 from mabrfl.protocols import Stateful
 from mabrfl.recording import RoundRecord
 from mabrfl.round import run_round
@@ -124,22 +125,12 @@ class Simulation:
             If the state belongs to another model or defense, or is malformed.
         """
         try:
-            number = int(state["round"])
-            weights, buffers = np.array(state["weights"]), np.array(state["buffers"])
-            last_step = None if state["last_step"] is None else np.array(state["last_step"])
-            parts = state["defense"], state["attack"], state["engine"]
-        except (KeyError, TypeError, ValueError) as error:
+            number, model = _restored(state, self.model)
+            attack = self.attack if isinstance(self.attack, Stateful) else None
+            restore([(self.defense, state["defense"]), (attack, state["attack"]), (self._engine, state["engine"])])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"the state of a simulation is malformed: {error}") from error
-        for name, array, like in (("weights", weights, self.model.weights), ("buffers", buffers, self.model.buffers)):
-            if array.shape != like.shape or array.dtype != like.dtype:
-                raise StateError(
-                    f"the state's {name} are {array.dtype}{array.shape}, this model's are {like.dtype}{like.shape}"
-                )
-        self.defense.load_state_dict(parts[0])
-        if isinstance(self.attack, Stateful):
-            self.attack.load_state_dict(parts[1])
-        self._engine.load_state_dict(parts[2])
-        self.round, self.model = number, GlobalModel(weights, buffers, last_step)
+        self.round, self.model = number, model
 
     def close(self) -> None:
         """Stop the workers."""
@@ -198,6 +189,26 @@ def simulate(config: RunConfig) -> list[RoundRecord]:
     """
     with build_simulation(config) as simulation:
         return list(simulation.run())
+
+
+def _restored(state: Mapping[str, Any], like: GlobalModel) -> tuple[int, GlobalModel]:
+    """Return the round and the model of a saved state, if it is one of this model."""
+    number = state["round"]
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise StateError(f"the state's round must be a whole number from 0; got {number!r}")
+    arrays = {"weights": like.weights, "buffers": like.buffers}
+    if state["last_step"] is not None:
+        arrays["last_step"] = like.weights
+    for name, ours in arrays.items():
+        theirs = np.asarray(state[name])
+        if theirs.shape != ours.shape or theirs.dtype != ours.dtype:
+            raise StateError(
+                f"the state's {name} are {theirs.dtype}{theirs.shape}, this model's are {ours.dtype}{ours.shape}"
+            )
+        if not np.all(np.isfinite(theirs)):
+            raise StateError(f"the state's {name} are not all finite")
+    copies = {name: np.array(state[name]) for name in arrays}
+    return number, GlobalModel(**copies)
 
 
 def _training(run: ResolvedConfig) -> TrainingOptions:

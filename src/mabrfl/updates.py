@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,13 +18,21 @@ Floats = NDArray[np.floating[Any]]
 Reason = Literal["accepted", "sybil", "outlier", "malformed"]
 Evidence = Mapping[str, Any]
 
+MAX_ID_LENGTH = 1024
+MAX_ID_BITS = 256
+
 
 def as_client_id(value: Any) -> ClientId:
-    """Return an id as a plain ``int`` or ``str``; refuse anything else."""
-    if isinstance(value, int | str) and not isinstance(value, bool):
-        return value
-    if isinstance(value, np.integer):
-        return int(value)
+    """Return an id as a plain ``int`` or ``str`` of reasonable length; refuse anything else."""
+    if isinstance(value, str):
+        if len(value) > MAX_ID_LENGTH:
+            raise ValueError(f"client ids have at most {MAX_ID_LENGTH} characters; got {len(value)}")
+        return str(value)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        number = int(value)
+        if number.bit_length() > MAX_ID_BITS:
+            raise ValueError(f"client ids have at most {MAX_ID_BITS} bits; got {number.bit_length()}")
+        return number
     raise TypeError(f"client ids must be int or str; got {value!r} ({type(value).__name__})")
 
 
@@ -38,6 +47,22 @@ def canonical(ids: Iterable[ClientId]) -> list[ClientId]:
     return sorted(ids, key=lambda client: (isinstance(client, str), client))
 
 
+def proportional(cohort: int, population: int, num_malicious: int) -> int:
+    """Return how many of a cohort's clients are malicious if the population's share holds, rounded up."""
+    return math.ceil(num_malicious * cohort / max(population, cohort, 1))
+
+
+def expected_malicious(cohort: int, population: int, num_malicious: int) -> int:
+    """Return :func:`proportional`, kept below one half of the cohort.
+
+    Examples
+    --------
+    >>> [expected_malicious(n, 50, 15) for n in (50, 25, 3, 1)]
+    [15, 8, 1, 0]
+    """
+    return max(0, min(proportional(cohort, population, num_malicious), (cohort - 1) // 2))
+
+
 @dataclass(frozen=True)
 class Updates:
     """What the clients of one round sent: local weights minus global weights, a row each.
@@ -47,13 +72,14 @@ class Updates:
     ids
         One ``int`` or ``str`` per row. They name the client for good: reputation is kept under them.
     matrix
-        An ``(n, d)`` array, or a sequence of n flat arrays (they may be malformed: intake judges
-        each row by itself and quarantines the bad ones).
+        An ``(n, d)`` array, whose precision is kept if it is single or double; or a sequence of n flat
+        arrays as they came from the clients, which become single precision (they may be malformed:
+        intake judges each row by itself and quarantines the bad ones).
     num_examples
         Local training examples per client, as reported by the client; ones if left out.
     dimension
-        The length the server expects; by default the width of ``matrix``, or for a sequence the
-        length that most rows have.
+        The length the server expects. By default the width of ``matrix``; for a sequence what most
+        clients sent in the first round, so a server that takes rows as they come should declare it.
     """
 
     ids: Sequence[ClientId]
@@ -153,8 +179,7 @@ class Cohort:
 
         The share is scaled to the cohort's size, rounded up, and kept below one half.
         """
-        share = int(np.ceil(num_malicious * len(self) / max(self.population, len(self))))
-        return max(0, min(share, (len(self) - 1) // 2))
+        return expected_malicious(len(self), self.population, num_malicious)
 
 
 @dataclass(frozen=True)

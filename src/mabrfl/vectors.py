@@ -31,6 +31,9 @@ SLICE = 8192
 _SAFE_NORMS = (1e-12, 1e12)
 """Rows whose norms lie in here can be multiplied in float32 without overflow or underflow."""
 
+_SAFE_WEIGHTS = (1e-30, 1e30)
+"""Weights in here fit into float32."""
+
 
 @cache
 def _blas() -> ThreadpoolController:
@@ -126,10 +129,16 @@ def _total(partial: list[NDArray[np.float64]], n: int, exponents: NDArray[np.int
     return (total + total.T) / 2
 
 
-def products(matrix: Floats, vector: Floats) -> NDArray[np.float64]:
-    """Return the inner product of each row with one vector, ``X @ v``, in float64."""
+def products(matrix: Floats, vector: Floats, norms: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Return the inner product of each row with one vector, ``X @ v``, in float64.
+
+    Where a row (its ``norms``, if known already) or the vector is of extreme size, products are taken in float64.
+    """
     if matrix.shape[1] == 0:
         return np.zeros(matrix.shape[0])
+    norms = row_norms(matrix) if norms is None else norms
+    if not _ordinary(np.append(norms, row_norms(vector[None]))):
+        vector = vector.astype(np.float64)
     partial = each_slice(matrix.shape[1], lambda columns: (matrix[:, columns] @ vector[columns]).astype(np.float64))
     return np.asarray(np.sum(partial, axis=0))
 
@@ -140,13 +149,20 @@ def combine(weights: NDArray[Any], matrix: Floats) -> Floats:
     Rows of weight zero are not read at all.
     """
     used = np.flatnonzero(weights)
-    scale = np.asarray(weights)[used].astype(matrix.dtype)
+    exact = np.asarray(weights, dtype=np.float64)[used]
     step = np.zeros(matrix.shape[1], dtype=matrix.dtype)
     everything = len(used) == matrix.shape[0]
+    low, high = _SAFE_WEIGHTS
+    ordinary = bool(np.all((np.abs(exact) > low) & (np.abs(exact) < high)))
+    scale = exact.astype(matrix.dtype) if ordinary else exact
 
     def visit(columns: slice) -> None:
         part = matrix[:, columns] if everything else matrix[used, columns]
-        np.matmul(scale, part, out=step[columns])
+        if ordinary:
+            np.matmul(scale, part, out=step[columns])
+        else:  # a weight beyond the rows' precision belongs to a row just as far on the other side
+            with np.errstate(over="ignore"):
+                step[columns] = scale @ part.astype(np.float64)
 
     if len(used):
         each_slice(matrix.shape[1], visit)

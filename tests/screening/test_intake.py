@@ -42,10 +42,10 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize("preset", ["paper", "reference"])
-@pytest.mark.parametrize("position", [0, 4, 8])
+@pytest.mark.parametrize(("position", "dtype"), [(0, np.float32), (4, np.float64), (8, np.float16)])
 @pytest.mark.parametrize("kind", BAD_ROWS)
-def test_a_malformed_client_is_blamed_and_changes_no_bit_of_the_others_result(kind, position, preset):
-    rows, ids = list(honest()), [10, 11, 12, 13, 14, 15, 16, 17]
+def test_a_malformed_client_is_blamed_and_changes_no_bit_of_the_others_result(kind, position, dtype, preset):
+    rows, ids = list(honest(dtype=dtype)), [10, 11, 12, 13, 14, 15, 16, 17]
     clean = MabRfl(preset, seed=1)
     expected = clean.aggregate(Updates(ids, rows), round=1)
     mixed = MabRfl(preset, seed=1)
@@ -107,7 +107,62 @@ def test_all_malformed_leaves_the_model_where_it_is():
 def test_half_precision_is_converted_and_double_precision_kept():
     assert inspect(Updates([1, 2], honest(2).astype(np.float16))).matrix.dtype == np.float32
     assert inspect(Updates([1, 2], honest(2, np.float64))).matrix.dtype == np.float64
-    assert inspect(Updates([1, 2], [honest(1, np.float64)[0], honest(1)[0]])).matrix.dtype == np.float32
+    assert inspect(Updates([1, 2], honest(2).astype(">f8"))).matrix.dtype == np.float64
+    assert inspect(Updates([1, 2], honest(2).astype(np.longdouble))).matrix.dtype == np.float64
+    assert inspect(Updates([1, 2], list(honest(2, np.float64)))).matrix.dtype == np.float32
+
+
+def test_no_client_can_change_the_servers_precision():
+    shield = MabRfl()
+    shield.aggregate(Updates(range(4), list(honest(4, np.float64))), round=1)
+    large = [*honest(3, np.float64), honest(4, np.float64)[3] * 1e60]
+    second = shield.aggregate(Updates(range(4), large), round=2)
+    third = shield.aggregate(Updates(range(4), honest(4, np.float64)), round=3)
+    assert second.rejected("malformed") == [3]
+    assert third.rejected("malformed") == []
+    assert {second.step.dtype, third.step.dtype} == {np.dtype(np.float32)}
+
+
+def test_many_rows_under_one_id_have_no_vote_on_the_length():
+    rows = [*honest(4), *[np.ones(3, np.float32)] * 7]
+    found = inspect(Updates([*range(4), *[66] * 7], rows))
+    assert found.ids == (0, 1, 2, 3)
+    assert set(found.malformed) == {66}
+
+
+def test_when_no_length_has_most_senders_nobody_is_believed_and_none_is_remembered():
+    shield = MabRfl()
+    outcome = shield.aggregate(Updates([0, 1], [honest(1)[0], np.ones(3, np.float32)]), round=1)
+    assert outcome.rejected("malformed") == [0, 1]
+    assert "declare it" in outcome.verdicts[0].evidence["cause"]
+    assert len(shield.aggregate(Updates(range(4), list(honest(4))), round=2).accepted) > 0
+    declared = MabRfl(dimension=WIDTH).aggregate(Updates([0, 1], [honest(1)[0], np.ones(3, np.float32)]), round=1)
+    assert declared.rejected("malformed") == [1]
+
+
+class Bomb:
+    def __float__(self):
+        raise RuntimeError("no")
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("count", [10**5000, Bomb(), "x" * 10**6], ids=["huge", "bomb", "text"])
+def test_a_hostile_number_of_examples_costs_its_sender_alone(count):
+    outcome = MabRfl().aggregate(Updates(range(3), honest(3), [5, 5, count]), round=1)
+    assert outcome.rejected("malformed") == [2]
+    assert len(outcome.verdicts[2].evidence["cause"]) < 200
+
+
+def test_a_hostile_row_costs_its_sender_alone():
+    assert MabRfl().aggregate(Updates(range(4), [*honest(3), Bomb()]), round=1).rejected("malformed") == [3]
+
+
+@pytest.mark.parametrize("client", ["x" * 2000, 10**5000], ids=["text", "number"])
+def test_ids_have_a_reasonable_length(client):
+    with pytest.raises(ValueError, match="client ids have at most"):
+        Updates([client], np.ones((1, 2)))
 
 
 @pytest.mark.parametrize("scale", [1e-160, 1e160, 1e300])

@@ -21,9 +21,6 @@ from mabrfl.updates import Cohort, Decision, Floats
 Start = Literal["previous", "mean", "zero"]
 RadiusUnit = Literal["median-norm", "absolute"]
 
-_SAFE_NORMS = (1e-12, 1e12)
-"""Outside of this, products of two float32 vectors are taken in float64."""
-
 
 def _distances(gram: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the distance of every row to the weighted sum of the rows."""
@@ -78,8 +75,9 @@ def clip_towards(
 class CenteredClip:
     """Centered clipping (Karimireddy et al., ICML 2021), see :func:`clip_towards` for the formula.
 
-    Nobody moves the centre by more than radius / n. Judges no client: all are accepted, with the factor
-    by which each was clipped as evidence.
+    In one step nobody moves the centre by more than radius / n. Judges no client: all are accepted, with
+    the factor by which each was clipped as evidence. Its authors clip *worker momenta*; here, as in the
+    MAB-RFL paper's comparison, the updates are clipped as they come.
 
     Parameters
     ----------
@@ -123,7 +121,7 @@ class CenteredClip:
         step = vectors.combine(weights[:n], matrix)
         if self._centre is not None:
             step += matrix.dtype.type(weights[n]) * self._centre.astype(matrix.dtype, copy=False)
-        if self.start == "previous":
+        if self.start == "previous" and np.all(np.isfinite(step)):
             self._centre = step.copy()
         return Decision(
             step=step,
@@ -142,10 +140,7 @@ class CenteredClip:
                 f"the updates have {cohort.matrix.shape[1]}"
             )
         norm = vectors.row_norms(centre[None])
-        low, high = _SAFE_NORMS
-        norms = np.append(cohort.norms, norm)
-        safe = np.all((norms == 0) | ((norms > low) & (norms < high)))
-        across = vectors.products(cohort.matrix, centre if safe else centre.astype(np.float64))
+        across = vectors.products(cohort.matrix, centre, cohort.norms)
         return np.block([[cohort.gram, across[:, None]], [across[None], norm[None] ** 2]])
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Krum, Multi-Krum and FABA: rules that judge clients by Euclidean distances, all read off the Gram matrix.
 
-Public implementations of each disagree; what the papers define is the default, and every other
-variant in circulation has a name here.
+Public implementations of each disagree; what the papers define is the default, and the variants that
+choose other clients have names here. (Not offered: per-layer norms, and sums that are not divided.)
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ class DnC:
         of the NDSS paper's own runs were not at hand to check. Default 1, for two reasons. It is what
         the MAB-RFL paper describes for its comparison: one projection, after which the K - m = f
         updates with the highest scores are removed. And each pass may remove another cf clients, the
-        more so the less there is to find: of 50 clean Gaussian updates, five passes keep 5 with f = 15
-        and one with f = 24. More passes belong with a ``filter_fraction`` below 1.
+        more so the less there is to find: of 50 clean Gaussian updates, five passes keep about ten with
+        f = 15 and a handful with f = 24. More passes belong with a ``filter_fraction`` below 1.
     num_coordinates
         Size of the subset; all coordinates if there are fewer. Default 10,000, as most public ones have.
     filter_fraction

@@ -111,6 +111,10 @@ class LIE(Attack):
         check_choice("ddof", self.ddof, (0, 1))
         if self.counts == "round" and self.statistics == "own" and self.z is None:
             raise ConfigError("counts 'round' needs statistics 'benign': alone, attackers cannot count the benign")
+        if self.counts == "round" and self.observes == "all" and self.z is None:
+            raise ConfigError(
+                "counts 'round' needs observes 'selected': of all benign clients some are not in the round"
+            )
         own = self.statistics == "own"
         object.__setattr__(self, "knowledge", Knowledge.AGNOSTIC if own else Knowledge.PARTIAL)
         object.__setattr__(self, "trains", own)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -15,15 +14,9 @@ from mabrfl.attacks._search import Geometry, Search
 from mabrfl.attacks._statistics import finite_benign
 from mabrfl.attacks.view import AttackerView, Knowledge
 from mabrfl.errors import ConfigError
-from mabrfl.updates import Floats
+from mabrfl.updates import Floats, expected_malicious
 
 Target = Literal["krum", "multi-krum"]
-
-
-def expected_malicious(cohort: int, population: int, num_malicious: int) -> int:
-    """Return the f that the server's rule uses for a cohort, as :meth:`mabrfl.updates.Cohort.expected_malicious`."""
-    share = math.ceil(num_malicious * cohort / max(population, cohort))
-    return max(0, min(share, (cohort - 1) // 2))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mabrfl._checks import check_choice
 from mabrfl.errors import ConfigError, KnowledgeError
 from mabrfl.rng import ClientId, generator, uniforms
 from mabrfl.updates import Floats, Outcome
@@ -230,6 +231,7 @@ class FunctionAttack(Attack):
         self.trains = bool(getattr(function, "trains", Attack.trains))
         self.poisons = bool(getattr(function, "poisons", Attack.poisons))
         self.observes = getattr(function, "observes", Attack.observes)
+        check_choice(f"observes of attack {_name(function)}", self.observes, get_args(Observes))
         for name in ("poison", "poisoned_at", "state_dict", "load_state_dict"):
             if hasattr(function, name):
                 setattr(self, name, getattr(function, name))

@@ -84,7 +84,8 @@ def build_defense(config: RunConfig, num_malicious: int | None = None) -> Defens
     told = run.assumed_malicious if num_malicious is None else num_malicious
     if name == "mab-rfl":
         selector = None if run.selector == "acs" else _selector_of(run)
-        return MabRfl(run.preset, seed=seed, selector=selector, dataset=run.dataset, **run.defense_options)
+        options: dict[str, Any] = dict(run.defense_options)
+        return MabRfl(run.preset, seed=seed, selector=selector, **options)
     context = {"num_malicious": told, "num_clients": run.clients, "seed": seed}
     made = make("defenses", name, run.defense_options, context)
     if callable(getattr(made, "select", None)) and callable(getattr(made, "aggregate", None)):

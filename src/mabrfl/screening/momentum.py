@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from mabrfl import vectors
 from mabrfl.errors import StateError
 from mabrfl.rng import ClientId
-from mabrfl.updates import Floats
+from mabrfl.updates import Floats, as_client_id
 
 _NEVER = -1
+_MATRIX = 2
 
 
 class MomentumMemory:
@@ -32,8 +33,10 @@ class MomentumMemory:
 
     @property
     def matrix(self) -> Floats:
-        """All rows, some of them unused; :meth:`rows` says which belongs to whom."""
-        return self._matrix
+        """All rows, read-only, some of them unused; :meth:`rows` says which belongs to whom."""
+        view = self._matrix.view()
+        view.flags.writeable = False
+        return view
 
     def rows(self, ids: Sequence[ClientId], like: Floats) -> NDArray[np.intp]:
         """Return the row of each client; make room for those not seen before."""
@@ -131,9 +134,14 @@ class MomentumMemory:
         norms, scales = (np.array(state[key], dtype=np.float64) for key in ("norms", "scales"))
         computed, selected = (np.array(state[key], dtype=np.int64) for key in ("computed", "selected"))
         columns = (norms, scales, computed, selected)
-        if matrix.shape[:1] != (len(set(ids)),) or any(column.shape != matrix.shape[:1] for column in columns):
+        if matrix.ndim != _MATRIX or not len(ids) == len(set(ids)) == len(matrix):
             raise StateError(f"momenta need one row per distinct id; got {len(ids)} ids, shape {matrix.shape}")
-        if not all(np.all(np.isfinite(column)) for column in (matrix, norms, scales)):
-            raise StateError("momenta must be finite")
+        if any(column.shape != matrix.shape[:1] for column in columns):
+            raise StateError(f"momenta need {len(ids)} norms, scales and rounds each")
+        if matrix.dtype not in (np.float32, np.float64) or not np.all(np.isfinite(matrix)):
+            raise StateError(f"momenta must be finite numbers of single or double precision; got {matrix.dtype}")
+        if not all(np.all(np.isfinite(column) & (column >= 0)) for column in (norms, scales)):
+            raise StateError("norms and scales of momenta must be finite and not negative")
+        ids = [as_client_id(client) for client in ids]
         self._row = {client: k for k, client in enumerate(ids)}
         self._matrix, self._norms, self._scales, self._computed, self._selected = matrix, *columns

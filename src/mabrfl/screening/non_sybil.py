@@ -72,5 +72,5 @@ def two_clusters(unit_gram: NDArray[np.float64], *, variance: float = 0.95, link
 def cluster_cosine(gram: NDArray[np.float64], mask: NDArray[np.bool_]) -> float:
     """Return the cosine between the mean vectors of two clusters (Alg. 5 lines 6-7); 0 if one is zero."""
     one, other = mask / max(mask.sum(), 1), ~mask / max((~mask).sum(), 1)
-    lengths = np.sqrt(max(one @ gram @ one, 0) * max(other @ gram @ other, 0))
+    lengths = np.sqrt(max(one @ gram @ one, 0)) * np.sqrt(max(other @ gram @ other, 0))
     return float(np.clip(one @ gram @ other / lengths, -1, 1)) if lengths > 0 else 0.0

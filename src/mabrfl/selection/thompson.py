@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from mabrfl._checks import check_choice, check_whole
+from mabrfl.errors import ConfigError
 from mabrfl.rng import ClientId
 from mabrfl.updates import Candidates, Selection
 
@@ -47,6 +48,9 @@ class ACS:
         check_choice("inclusion", inclusion, ("bernoulli", "cutoffs"))
         check_choice("empty_selection", empty_selection, ("random-subset", "all"))
         check_whole("warmup_rounds", warmup_rounds)
+        check_whole("first_round", first_round, at_least=1)
+        if not 0 <= never_to <= always_from <= 1:
+            raise ConfigError(f"0 <= never_to <= always_from <= 1 must hold; got {never_to} and {always_from}")
         self.warmup_rounds = warmup_rounds
         self.inclusion = inclusion
         self.always_from = always_from

@@ -141,6 +141,7 @@ class Engine:
             buffers=zeros(num_buffers),
             clients=zeros(clients, dtype="int64"),
             poisoned=zeros(clients, dtype="bool"),
+            transient=zeros(clients, dtype="bool"),
             order=zeros(clients, dtype="int64"),
             updates=zeros(clients, width),
             new_buffers=zeros(clients, num_buffers),
@@ -158,6 +159,7 @@ class Engine:
         *,
         round: int,
         poisoned: Collection[int] = (),
+        transient: Collection[int] = (),
     ) -> Trained:
         """Train each client once, from these weights, on its own data.
 
@@ -171,12 +173,15 @@ class Engine:
             Names the random streams; a round can be repeated.
         poisoned
             Those of the clients that train on their poisoned data.
+        transient
+            Those whose optimizer state is not kept, whatever the options: they train for show.
         """
         self._check_clients(clients, poisoned)
         self._load(weights, buffers)
         count, board = len(clients), self._board
         board.clients.array[:count] = clients
         board.poisoned.array[:count] = [client in poisoned for client in clients]
+        board.transient.array[:count] = [client in transient for client in clients]
         # Longest first: what is left for the end is short, so that no worker waits long for another.
         board.order.array[:count] = np.argsort([-len(self._shards[client]) for client in clients], kind="stable")
         self._executor.run("train", count, round)

@@ -73,8 +73,9 @@ class Board:
         The data set.
     weights, buffers
         The global model of the round, written by the parent.
-    clients, poisoned, order
-        Who trains, a position each, and on what data; the positions by falling size of their data.
+    clients, poisoned, transient, order
+        Who trains, a position each, on what data, and whether it leaves no trace; the positions by falling
+        size of their data.
     updates, new_buffers
         What comes of it: a row per position.
     moments, steps
@@ -92,6 +93,7 @@ class Board:
     buffers: SharedArray
     clients: SharedArray
     poisoned: SharedArray
+    transient: SharedArray
     order: SharedArray
     updates: SharedArray
     new_buffers: SharedArray

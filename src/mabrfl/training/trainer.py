@@ -121,7 +121,8 @@ class Trainer:
         with np.errstate(invalid="ignore", over="ignore"):
             np.subtract(row, board.weights.array, out=row)
         flatten(self._buffers, out=board.new_buffers.array[position])
-        self._store_optimizer(client)
+        if not board.transient.array[position]:
+            self._store_optimizer(client)
 
     def _data(self, client: int, *, poisoned: bool) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
         """Return inputs, labels, and the positions in them of the client's examples."""
