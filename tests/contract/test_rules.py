@@ -12,35 +12,32 @@ import pytest
 
 from helpers import make_cohort, step_of
 from mabrfl import vectors
-from mabrfl.aggregation import FABA, CenteredClip, DnC, FedAvg, GeometricMedian, Krum, Median, MultiKrum, TrimmedMean
+from mabrfl.aggregation import FABA, CenteredClip, DnC, GeometricMedian, Krum, MultiKrum
+from mabrfl.catalog import build_rule
+from mabrfl.catalog.names import BUILT_IN
 from mabrfl.protocols import Rule, Stateful
 from mabrfl.updates import Cohort, Decision
 
 Factory = Callable[[int], Rule]
 
-RULES: dict[str, Factory] = {
-    "fedavg": lambda f: FedAvg(),
-    "fedavg-uniform": lambda f: FedAvg(weighting="uniform"),
-    "krum": lambda f: Krum(num_malicious=f),
+CATALOGUED: dict[str, Factory] = {
+    name: lambda f, name=name: build_rule(name, num_malicious=f)  # type: ignore[misc]
+    for name in BUILT_IN["defenses"]
+    if name != "mab-rfl"  # its step is made of momenta; tests/test_defense.py has its own contract
+}
+RULES: dict[str, Factory] = CATALOGUED | {
     "krum-n-f-1": lambda f: Krum(num_malicious=f, neighbours="n-f-1"),
     "krum-n-f-3": lambda f: Krum(num_malicious=f, neighbours="n-f-3"),
     "krum-medoid": lambda f: Krum(num_malicious=f, neighbours="all", power=1),
     "krum-4th-power": lambda f: Krum(num_malicious=f, power=4),
-    "multi-krum": lambda f: MultiKrum(num_malicious=f),
     "multi-krum-two": lambda f: MultiKrum(num_malicious=f, num_selected=2),
     "multi-krum-repeated": lambda f: MultiKrum(num_malicious=f, selection="repeated", neighbours="n-f-3"),
-    "faba": lambda f: FABA(num_malicious=f),
     "faba-one-shot": lambda f: FABA(num_malicious=f, removal="one-shot"),
     "faba-pairwise": lambda f: FABA(num_malicious=f, removal="pairwise"),
-    "median": lambda f: Median(),
-    "trimmed-mean": lambda f: TrimmedMean(num_malicious=f),
-    "dnc": lambda f: DnC(num_malicious=f),
     "dnc-five-passes": lambda f: DnC(num_malicious=f, num_iterations=5, num_coordinates=11, filter_fraction=0.5),
     "dnc-normalised-union": lambda f: DnC(num_malicious=f, num_iterations=3, normalise=True, combine="union"),
-    "centered-clip": lambda f: CenteredClip(),
     "centered-clip-absolute": lambda f: CenteredClip(radius=10.0, radius_unit="absolute", num_iterations=5),
     "centered-clip-from-mean": lambda f: CenteredClip(start="mean", num_iterations=3),
-    "geometric-median": lambda f: GeometricMedian(),
     "geometric-median-from-mean": lambda f: GeometricMedian(start="mean", num_iterations=3),
 }
 
