@@ -48,6 +48,12 @@ class KnowledgeError(MabRflError):
     exit_code = 8
 
 
+class SweepError(MabRflError):
+    """Some cells of a sweep failed; all the others were run."""
+
+    exit_code = 9
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the nearest known name, or the list of names.
 

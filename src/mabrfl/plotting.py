@@ -6,28 +6,22 @@ a library user can go on drawing on what comes back.
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from mabrfl.errors import OutputError
+from mabrfl.drawing import ATTACKER, DASHES, HONEST, LINES, bare_axes, percent_axis, save, whole_rounds
 from mabrfl.recording.record import RoundRecord
 from mabrfl.rng import ClientId
 from mabrfl.updates import canonical
 
-# Okabe and Ito's palette, told apart by all common kinds of colour blindness; every line also has its own dashes.
-_LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-_DASHES = ("solid", "dashed", "dashdot", "dotted")
+__all__ = ["accuracy_figure", "clients_figure", "save"]
 
 # Shades differ in lightness too, so that the map survives grey printing.
 _STATES: Mapping[str, tuple[str, str]] = {
@@ -39,8 +33,6 @@ _STATES: Mapping[str, tuple[str, str]] = {
     "malformed": ("rejected: malformed", "#111111"),
 }
 _CODES = {state: code for code, state in enumerate(_STATES)}
-_ATTACKER = "#B00020"
-_HONEST = "#4D4D4D"
 _GROUPS_WIDTH = 0.85
 _MARGINS = (3.4, 1.1)
 _MANY_CELLS = 2000
@@ -65,8 +57,8 @@ def accuracy_figure(runs: Mapping[str, Sequence[RoundRecord]], *, title: str | N
         axes.plot(
             rounds,
             accuracies,
-            color=_LINES[index % len(_LINES)],
-            linestyle=_DASHES[index % len(_DASHES)],
+            color=LINES[index % len(LINES)],
+            linestyle=DASHES[index % len(DASHES)],
             marker="o" if len(rounds) <= 40 else None,
             markersize=3.5,
             linewidth=1.8,
@@ -78,10 +70,6 @@ def accuracy_figure(runs: Mapping[str, Sequence[RoundRecord]], *, title: str | N
     return figure
 
 
-def _whole_rounds(most: int) -> MaxNLocator:
-    return MaxNLocator(nbins=max(most, 1), steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
-
-
 def _labelled(label: str, accuracies: Sequence[float]) -> str:
     final = accuracies[-1] if accuracies else math.nan
     return f"{label}  ({final:.1f} %)" if math.isfinite(final) else label
@@ -89,13 +77,10 @@ def _labelled(label: str, accuracies: Sequence[float]) -> str:
 
 def _dress_accuracy(axes: Axes, title: str | None, anything: bool) -> None:
     axes.set_xlabel("round")
-    axes.set_ylabel("test accuracy (%)")
-    axes.set_ylim(0, 100)
-    axes.set_yticks(range(0, 101, 10))
-    axes.xaxis.set_major_locator(_whole_rounds(9))
+    percent_axis(axes, "test accuracy (%)")
+    axes.xaxis.set_major_locator(whole_rounds(9))
     axes.margins(x=0.02)
-    axes.grid(color="#DDDDDD", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
+    bare_axes(axes)
     if title:
         axes.set_title(title, loc="left", fontsize=11)
     if anything:
@@ -185,7 +170,7 @@ def _draw_states(axes: Axes, states: NDArray[np.int_], rounds: Sequence[int]) ->
         )
         axes.set_xlim(columns[0], columns[-1])
     axes.set_ylim(num_rows - 0.5, -0.5)
-    axes.xaxis.set_major_locator(_whole_rounds(min(num_columns, 12)))
+    axes.xaxis.set_major_locator(whole_rounds(min(num_columns, 12)))
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
 
@@ -195,10 +180,10 @@ def _label_rows(axes: Axes, rows: Sequence[ClientId], num_honest: int) -> None:
     ticks = range(0, len(rows), max(1, math.ceil(len(rows) / 90)))
     axes.set_yticks(list(ticks), [str(rows[row])[:12] for row in ticks], fontsize=7)
     for row, label in zip(ticks, axes.get_yticklabels(), strict=True):
-        label.set_color(_ATTACKER if row >= num_honest else _HONEST)
+        label.set_color(ATTACKER if row >= num_honest else HONEST)
         label.set_fontweight("bold" if row >= num_honest else "normal")
     if 0 < num_honest < len(rows):
-        axes.axhline(num_honest - 0.5, color=_ATTACKER, linewidth=1.2)
+        axes.axhline(num_honest - 0.5, color=ATTACKER, linewidth=1.2)
 
 
 def _draw_groups(axes: Axes, num_honest: int, num_rows: int) -> None:
@@ -206,7 +191,7 @@ def _draw_groups(axes: Axes, num_honest: int, num_rows: int) -> None:
     axes.set_axis_off()
     axes.set_xlim(0, 1)
     axes.set_ylim(num_rows - 0.5, -0.5)
-    groups = ((0, num_honest, "honest", _HONEST), (num_honest, num_rows, _plural(num_rows - num_honest), _ATTACKER))
+    groups = ((0, num_honest, "honest", HONEST), (num_honest, num_rows, _plural(num_rows - num_honest), ATTACKER))
     for first, end, word, colour in groups:
         if first < end:
             axes.add_patch(Rectangle((0.93, first - 0.42), 0.07, end - first - 0.16, color=colour, linewidth=0))
@@ -225,28 +210,3 @@ def _legend(records: Sequence[RoundRecord]) -> list[Patch]:
         Patch(facecolor=colour, edgecolor="#999999", linewidth=0.5, label=label)
         for label, colour in (_STATES[state] for state in shown)
     ]
-
-
-def save(figure: Figure, path: Path | str) -> list[Path]:
-    """Save a figure as PNG and SVG beside each other; return both paths.
-
-    Parameters
-    ----------
-    figure
-        What to save.
-    path
-        Without ending, or with either of the two.
-    """
-    stem = Path(path).with_suffix("") if Path(path).suffix in (".png", ".svg") else Path(path)
-    saved = []
-    for ending in ("png", "svg"):
-        picture = io.BytesIO()
-        # The same records give the same bytes: no date, and element ids from a fixed salt.
-        with mpl.rc_context({"svg.hashsalt": "mabrfl"}):
-            figure.savefig(picture, format=ending, dpi=150, metadata={"Date": None} if ending == "svg" else None)
-        saved.append(stem.with_name(f"{stem.name}.{ending}"))
-        try:
-            saved[-1].write_bytes(picture.getvalue())
-        except OSError as error:
-            raise OutputError(f"cannot write picture {str(saved[-1])!r}: {error.strerror}") from error
-    return saved

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from mabrfl.cli import execution, run
@@ -26,6 +28,8 @@ class FakeSimulation:
         self.attackers: frozenset[ClientId] = frozenset(range(config.num_attackers))
         self.dataset = SimpleNamespace(fingerprint=lambda: "f" * 64)
         self.num_clients = config.clients
+        self.model = SimpleNamespace(weights=np.zeros(3, np.float32), buffers=np.zeros(0, np.float32))
+        self.round = 0
         self.closed = False
 
     def __enter__(self) -> FakeSimulation:
@@ -35,8 +39,11 @@ class FakeSimulation:
         self.closed = True
 
     def run(self) -> Iterator[RoundRecord]:
-        for number in range(1, self.config.rounds + 1):
+        while self.round < self.config.rounds:
+            number = self.round + 1
             self.before_round(number)
+            self.round = number
+            self.model.weights += number
             caught = number > 1
             verdicts: dict[ClientId, Verdict] = {
                 client: Verdict(False, "sybil", {"cosine": 1.0})
@@ -45,6 +52,12 @@ class FakeSimulation:
                 for client in range(self.num_clients)
             }
             yield RoundRecord(number, 10.0 * number, 1.0, tuple(verdicts), verdicts, attackers=self.attackers)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"round": self.round, "weights": self.model.weights.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.round, self.model.weights = state["round"], state["weights"]
 
 
 @dataclass

@@ -69,7 +69,7 @@ def test_a_signal_ends_a_run_whose_records_stay_readable(tmp_path: Path, number:
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == code
-    assert err == "interrupted; the finished rounds are in o\n"
+    assert err == "interrupted; the finished rounds are in o; go on with: mabrfl run --resume --out o\n"
     found = read_rounds(tmp_path / "o")
     summary = read_summary(tmp_path / "o")
     assert (summary["interrupted"], summary["rounds"], found.torn_line) == (True, len(found.records), None)

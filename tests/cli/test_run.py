@@ -103,7 +103,8 @@ def test_an_interrupted_run_keeps_its_rounds_and_says_where(
 
     fake(interrupt)
     done = mabrfl("run", "--rounds", "9", "--out", "o")
-    assert (done.code, done.err) == (130, "interrupted; the finished rounds are in o\n")
+    assert done.code == 130
+    assert done.err == "interrupted; the finished rounds are in o; go on with: mabrfl run --resume --out o\n"
     assert len(read_rounds(tmp_path / "o").records) == 2
     summary = read_summary(tmp_path / "o")
     assert (summary["interrupted"], summary["rounds"], summary["final_accuracy"]) == (True, 2, 20.0)

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import re
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from mabrfl.cli.live import Display, headline
-from mabrfl.config import ResolvedConfig, config_hash, dump_toml
-from mabrfl.recording import RoundRecord, RunFolder, manifest, summarize
+from mabrfl.config import ResolvedConfig, config_hash
+from mabrfl.errors import OutputError
+from mabrfl.experiments.identity import Finished, claim, finished_run, is_same_run
+from mabrfl.experiments.runner import Build, Sitting
+from mabrfl.recording import RunFolder
+from mabrfl.recording.folder import shown
 
-if TYPE_CHECKING:
-    from mabrfl.simulator import Simulation
-
-Build = Callable[[ResolvedConfig], "Simulation"]
-
-
-@dataclass
-class Finished:
-    """What came of a run."""
-
-    config: ResolvedConfig
-    path: Path
-    records: list[RoundRecord] = field(default_factory=list)
-    summary: dict[str, Any] = field(default_factory=dict)
+__all__ = ["Build", "Finished", "default_folder", "draw", "execute"]
 
 
 def execute(
@@ -42,35 +31,59 @@ def execute(
     display: Display,
     console: Console,
     force: bool = False,
+    resume: bool = False,
+    checkpoint_every: int = 1,
     arguments: Sequence[str] | None = None,
 ) -> Finished:
     """Run a configuration into a folder; interrupted or not, what was recorded is finished properly.
 
     The folder is checked first and made last: a mistake in it costs no time, and a run that cannot start
     (missing data, say) leaves no folder behind.
+
+    Parameters
+    ----------
+    config, path
+        What to run, and where to.
+    build, display, console
+        What makes the simulation, and where and how it is shown.
+    force
+        Replace the run that is in the folder.
+    resume
+        Go on with the run that is in the folder; if it is finished, nothing is run.
+    checkpoint_every
+        Rounds between checkpoints; 0 for none.
+    arguments
+        The command line, for the record.
     """
-    RunFolder.check(path, force=force)
+    if resume:
+        if not is_same_run(path, config):
+            raise OutputError(f"there is no run to resume in {shown(path)}; leave out --resume to start one")
+        if done := finished_run(path, config):
+            _tell(["this run is finished already"])
+            return done
+    else:
+        RunFolder.check(path, force=force)
     with _waiting(console, f"loading {config.dataset} and starting {config.workers} workers"):
         simulation = build(config)
-    finished = Finished(config, path)
-    with simulation, RunFolder.create(path, force=force) as folder:
-        folder.start(config=dump_toml(config), manifest=_manifest(config, simulation, arguments))
-        started = time.perf_counter()
-        interrupted = True
+    with simulation, claim(path, begun=resume, force=force) as folder:
+        if resume and (done := finished_run(path, config)):
+            _tell(["this run is finished already"])
+            return done
+        sitting = Sitting(folder, simulation, config, arguments=arguments)
+        _tell(sitting.notes)
         try:
             with display:
-                for record in simulation.run():
-                    folder.append(record)
-                    finished.records.append(record)
-                    display.update(record)
-            interrupted = False
+                sitting.run(checkpoint_every=checkpoint_every, on_record=display.update)
         finally:
-            seconds = time.perf_counter() - started
-            finished.summary = summarize(finished.records, config, seconds, interrupted)
-            folder.finish(finished.summary)
+            finished = sitting.finish()
             if finished.records:
                 draw(finished)
     return finished
+
+
+def _tell(notes: Sequence[str]) -> None:
+    for note in notes:
+        Console(stderr=True).print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
 
 
 def draw(finished: Finished) -> None:
@@ -91,15 +104,6 @@ def default_folder(config: ResolvedConfig, root: Path = Path("runs")) -> Path:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
     numbered = (root / (name if number == 1 else f"{name}-{number}") for number in count(1))
     return next(path for path in numbered if not path.exists())
-
-
-def _manifest(config: ResolvedConfig, simulation: Simulation, arguments: Sequence[str] | None) -> dict[str, Any]:
-    return manifest(
-        seed=config.seed,
-        config_hash=config_hash(config),
-        data_fingerprint=simulation.dataset.fingerprint(),
-        arguments=sys.argv[1:] if arguments is None else arguments,
-    )
 
 
 def _waiting(console: Console, message: str) -> AbstractContextManager[Any]:

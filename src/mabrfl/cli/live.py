@@ -23,7 +23,7 @@ _NARROW = 60
 
 
 class Display(Protocol):
-    """What :func:`mabrfl.cli.run.execute` tells about each round."""
+    """What :func:`mabrfl.cli.execution.execute` tells about each round."""
 
     def __enter__(self) -> Self: ...
 

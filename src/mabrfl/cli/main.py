@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mabrfl._version import __version__
-from mabrfl.cli import data, demo, listing, run
+from mabrfl.cli import data, demo, listing, pack, plot, report_page, run, sweep, table
 from mabrfl.cli.once import OnceCommand
 from mabrfl.cli.stopping import Stopped, stop_on_sigterm
 from mabrfl.errors import MabRflError
@@ -30,6 +30,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run", cls=OnceCommand)(run.run)
+app.command("sweep", cls=OnceCommand)(sweep.sweep)
+app.command("table", cls=OnceCommand)(table.table)
+app.command("plot", cls=OnceCommand)(plot.plot)
+app.command("report", cls=OnceCommand)(report_page.report)
+app.command("pack", cls=OnceCommand)(pack.pack)
 app.command("demo", cls=OnceCommand)(demo.demo)
 app.command("list", cls=OnceCommand)(listing.listing)
 app.add_typer(data.app, name="data")
@@ -53,7 +58,7 @@ def options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; a user's mistake is one line on stderr.
 
-    Codes: 0 done; 1 standard output was closed; 2 wrong usage; 3 to 8 the kinds of :mod:`mabrfl.errors`;
+    Codes: 0 done; 1 standard output was closed; 2 wrong usage; 3 to 9 the kinds of :mod:`mabrfl.errors`;
     130 Ctrl-C; 143 terminated.
     """
     _prepare()

@@ -39,3 +39,16 @@ def share_or_count(text: str) -> int | float:
     if re.fullmatch(r"-?([0-9]{1,30}\.[0-9]{0,30}|\.[0-9]{1,30})", text):
         return float(text)
     raise typer.BadParameter(f"{text!r} is neither a share (0.3, 30%) nor a count (15)")
+
+
+def duration(text: str | float) -> float:
+    """Parse ``90m``, ``1h30m``, ``1.5h`` or ``45s``, and return seconds."""
+    parts = re.fullmatch(r"(?:([0-9.]{1,10})h)?(?:([0-9.]{1,10})m)?(?:([0-9.]{1,10})s)?", str(text))
+    try:
+        numbers = [float(part or 0) for part in parts.groups()] if parts else []
+    except ValueError:
+        numbers = []
+    seconds = sum(number * unit for number, unit in zip(numbers, (3600, 60, 1), strict=False))
+    if not seconds:
+        raise typer.BadParameter(f"{text!r} is not a time such as 90m, 1h30m or 45s")
+    return seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.text import Text
 from mabrfl.cli.execution import Finished
 from mabrfl.cli.live import in_words
 from mabrfl.recording import RoundRecord
+from mabrfl.recording.folder import CHECKPOINTS, SUMMARY
 
 FILES = {
     "summary.json": "the numbers above",
@@ -40,9 +42,10 @@ def show_run(console: Console, finished: Finished) -> None:
 
 
 def show_interruption(path: Path) -> None:
-    """Say where the finished rounds of an interrupted run are."""
-    where = f"; the finished rounds are in {path}" if (path / "summary.json").exists() else ""
-    Console(stderr=True).print(Text(f"interrupted{where}", style="yellow"), soft_wrap=True)
+    """Say where the finished rounds of an interrupted run are, and how it goes on."""
+    where = f"; the finished rounds are in {path}" if (path / SUMMARY).exists() else ""
+    how = f"; go on with: mabrfl run --resume --out {shlex.quote(str(path))}" if (path / CHECKPOINTS).exists() else ""
+    Console(stderr=True).print(Text(f"interrupted{where}{how}", style="yellow"), soft_wrap=True)
 
 
 def comparison(runs: Sequence[Finished]) -> Table:

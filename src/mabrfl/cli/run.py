@@ -17,7 +17,8 @@ from mabrfl.cli.report import show_interruption, show_run
 from mabrfl.cli.stopping import Stopped
 from mabrfl.config import RunConfig, load_config, resolve
 from mabrfl.config.toml import parse_toml
-from mabrfl.errors import ConfigError
+from mabrfl.errors import ConfigError, OutputError
+from mabrfl.recording.folder import CONFIG, shown
 
 if TYPE_CHECKING:
     from mabrfl.simulator import Simulation
@@ -85,6 +86,12 @@ def run(  # the options document themselves
     force: Annotated[
         bool, typer.Option("--force", help="Replace the results in --out.", rich_help_panel=_WHERE)
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the interrupted run in --out.", rich_help_panel=_WHERE)
+    ] = False,
+    checkpoint_every: Annotated[
+        int, typer.Option(**_INTEGER, help="Rounds between checkpoints; 0: none.", rich_help_panel=_WHERE)
+    ] = 1,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print the folder's name at the end, nothing else.", rich_help_panel=_WHERE)
     ] = False,
@@ -102,11 +109,44 @@ def run(  # the options document themselves
     }
     named |= {"attack": attack, "attackers": attackers, "clients": clients, "rounds": rounds, "seed": seed}
     named |= {"workers": workers, "device": device}
-    overrides = {key: value for key, value in named.items() if value is not None}
-    perform(load_config(config, _with_settings(overrides, settings or ())), out=out, force=force, quiet=quiet)
+    overrides = _with_settings({key: value for key, value in named.items() if value is not None}, settings or ())
+    if checkpoint_every < 0:
+        raise click.UsageError(f"--checkpoint-every takes a number of rounds, or 0 for none; got {checkpoint_every}")
+    if resume:
+        config = _config_of(out, config, force=force)
+    perform(
+        load_config(config, overrides),
+        out=out,
+        force=force,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        quiet=quiet,
+    )
 
 
-def perform(config: RunConfig, *, out: Path | None = None, force: bool = False, quiet: bool = False) -> None:
+def _config_of(out: Path | None, config: str | None, *, force: bool) -> str:
+    """Return the file with the settings of the run to resume: its own, unless another is named."""
+    if out is None or force:
+        raise click.UsageError(
+            "--resume goes on with the run in --out; it does not go with --force"
+            if force
+            else "--resume needs the folder of the run to go on with: --out FOLDER"
+        )
+    own = out / CONFIG
+    if config is None and not own.is_file():
+        raise OutputError(f"there is no run to resume in {shown(out)}; leave out --resume to start one")
+    return config or str(own)
+
+
+def perform(
+    config: RunConfig,
+    *,
+    out: Path | None = None,
+    force: bool = False,
+    resume: bool = False,
+    checkpoint_every: int = 1,
+    quiet: bool = False,
+) -> None:
     """Resolve a configuration, run it, and show what came of it."""
     resolved = resolve(config)
     console = Console()
@@ -115,7 +155,16 @@ def perform(config: RunConfig, *, out: Path | None = None, force: bool = False, 
     if config.attackers and not resolved.attackers and not quiet:
         console.print(f"note: the attack is 'none', so attackers = {config.attackers} has no effect", soft_wrap=True)
     try:
-        finished = execute(resolved, path, build=build_simulation, display=display, console=console, force=force)
+        finished = execute(
+            resolved,
+            path,
+            build=build_simulation,
+            display=display,
+            console=console,
+            force=force,
+            resume=resume,
+            checkpoint_every=checkpoint_every,
+        )
     except (KeyboardInterrupt, Stopped):
         show_interruption(path)
         raise

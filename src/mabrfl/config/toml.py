@@ -51,7 +51,7 @@ def load_config(path: Path | str | None = None, overrides: Mapping[str, Any] | N
     >>> load_config(None, {"training.epochs": 1}).training.epochs
     1
     """
-    settings = {} if path is None else parse_toml(_read(path), shown(path))
+    settings = {} if path is None else parse_toml(read_bytes(path), shown(path))
     nested = _nested(overrides or {})
     _merge(settings, nested)
     try:
@@ -95,7 +95,8 @@ def one_line(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def _read(path: Path | str) -> bytes:
+def read_bytes(path: Path | str) -> bytes:
+    """Read a file of settings, or standard input if its name is ``"-"``."""
     if str(path) == "-":
         data = sys.stdin.buffer.read(MAX_BYTES + 1)
     else:
@@ -172,8 +173,8 @@ def _translated(error: ValidationError, overrides: Mapping[str, Any], source: st
 def _unknown_key(place: tuple[str, ...]) -> str:
     *tables, key = place
     where = f" in [{'.'.join(tables)}]" if tables else ""
-    siblings = {name.rpartition(".")[2] for name in _known_keys() if name.rpartition(".")[0] == ".".join(tables)}
-    elsewhere = [name for name in _known_keys() if name.rpartition(".")[2] == key]
+    siblings = {name.rpartition(".")[2] for name in known_keys() if name.rpartition(".")[0] == ".".join(tables)}
+    elsewhere = [name for name in known_keys() if name.rpartition(".")[2] == key]
     hint = f"; did you mean '{elsewhere[0]}'?" if elsewhere else suggest(key, siblings)
     return f"unknown key '{key}'{where}{hint}"
 
@@ -200,7 +201,8 @@ def _holds(settings: Mapping[str, Any], place: tuple[str, ...]) -> bool:
     return bool(place)
 
 
-def _known_keys() -> list[str]:
+def known_keys() -> list[str]:
+    """Return every key of a run's settings, those of its sections as ``section.key``."""
     return list(_keys_of(RunConfig, ""))
 
 

@@ -1,11 +1,13 @@
-"""The folder of one run: claimed once, written so that it is readable at any moment."""
+"""The folder of one run: claimed by one process at a time, written so that it is readable at any moment."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import io
 import json
 import os
-import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,20 +19,26 @@ try:
 except ImportError:  # pragma: no cover (Windows)
     fcntl = None  # type: ignore[assignment]
 
-from mabrfl.errors import OutputError
+from mabrfl.errors import OutputError, StateError
+from mabrfl.recording.atomic import remove_leftovers, sync_folder, write_all, write_atomically
+from mabrfl.recording.checkpoint import remove_checkpoints, save_checkpoint
 from mabrfl.recording.record import RoundRecord, plain
 
 CONFIG, MANIFEST, ROUNDS, SUMMARY = "config.toml", "manifest.json", "rounds.jsonl", "summary.json"
 PICTURES = ("accuracy.png", "accuracy.svg", "clients.png", "clients.svg")
 OURS = (CONFIG, MANIFEST, ROUNDS, SUMMARY, *PICTURES)
-"""Everything a run writes; nothing else is ever removed from a folder."""
+CHECKPOINTS = "checkpoint"
+"""With ``OURS`` everything a run writes; nothing else is ever removed from a folder."""
+
+_LOCK_SECONDS = 0.05
 
 
 class RunFolder:
-    """The folder of one run; make it with :meth:`create`, and use it as a context manager.
+    """The folder of one run; make it with :meth:`create` or :meth:`resume`, and use it as a context manager.
 
     Examples
     --------
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place, RunFolder.create(Path(place) / "run") as folder:
     ...     folder.start(config='dataset = "digits"', manifest={"seed": 0})
     ...     folder.append(RoundRecord(1, 90.0, 0.3, (0,), {}))
@@ -39,16 +47,17 @@ class RunFolder:
     ['config.toml', 'manifest.json', 'rounds.jsonl', 'summary.json']
     """
 
-    def __init__(self, path: Path, rounds: IO[str]) -> None:
+    def __init__(self, path: Path, rounds: io.FileIO) -> None:
         self.path = path
         self._rounds = rounds
+        self._written = hashlib.sha256()
         self._manifest: dict[str, Any] = {}
 
     @staticmethod
     def check(path: Path | str, *, force: bool = False) -> Path:
         """Refuse a folder that :meth:`create` would refuse, without touching anything."""
         path = Path(path)
-        with _explained(path):
+        with explained(path):
             if path.exists() and not path.is_dir():
                 raise OutputError(f"output folder {shown(path)} is a file; choose another with --out")
             if path.is_dir() and not force and any(path.iterdir()):
@@ -70,34 +79,111 @@ class RunFolder:
             If there is a file in its place, it is not empty, not writable, or claimed by another run.
         """
         path = cls.check(path, force=force)
-        with _explained(path):
+        with explained(path):
             path.mkdir(parents=True, exist_ok=True)
-            rounds = _claim(path / ROUNDS, force=force)
-            for name in OURS:
-                if name != ROUNDS:
-                    (path / name).unlink(missing_ok=True)
+            rounds = _claim(path / ROUNDS, os.O_CREAT | (0 if force else os.O_EXCL))
+            os.ftruncate(rounds.fileno(), 0)
+            _clear(path, keep=(ROUNDS,))
+            remove_checkpoints(path / CHECKPOINTS)
         return cls(path, rounds)
+
+    @classmethod
+    def resume(cls, path: Path | str, *, patience: float = 0.0) -> RunFolder:
+        """Claim the folder of a run that was not finished; nothing in it changes yet.
+
+        Say with :meth:`rewind` where to go on.
+
+        Parameters
+        ----------
+        path
+            The folder.
+        patience
+            Seconds to wait for another process to let go of it: one that was killed a moment ago, say.
+
+        Raises
+        ------
+        OutputError
+            If the folder is not there, not writable, or claimed by another run.
+        """
+        path = Path(path)
+        with explained(path):
+            rounds = _claim(path / ROUNDS, os.O_CREAT, patience)
+        return cls(path, rounds)
+
+    def rewind(self, mark: Mapping[str, Any] | None = None) -> None:
+        """Go back to where a :meth:`mark` was made, or to the start; rounds written after it are removed.
+
+        So is what only the end of a run leaves: the summary, the pictures.
+
+        Raises
+        ------
+        StateError
+            If the rounds before the mark are not, byte for byte, what they were. Nothing is removed then.
+        """
+        size, expected = (0, None) if mark is None else (mark["bytes"], mark["sha256"])
+        with explained(self.path):
+            self._rounds.seek(0)
+            before = self._rounds.read(size)
+            found = hashlib.sha256(before)
+            if mark is not None and (len(before) != size or found.hexdigest() != expected):
+                raise StateError(
+                    f"{ROUNDS}: expected {size:,} bytes with SHA-256 {expected}, "
+                    f"got {len(before):,} with {found.hexdigest()}"
+                )
+            _clear(self.path, keep=(ROUNDS, CONFIG, MANIFEST))
+            self._rounds.seek(size)
+            self._rounds.truncate(size)
+            self._written = found
+
+    def mark(self) -> dict[str, Any]:
+        """Return the place after the rounds written so far, which are on the disk when this returns."""
+        with explained(self.path):
+            os.fsync(self._rounds.fileno())
+            return {"bytes": self._rounds.tell(), "sha256": self._written.hexdigest()}
 
     def start(self, *, config: str, manifest: Mapping[str, Any]) -> None:
         """Write the complete configuration and where the run comes from, before the first round."""
-        self._manifest = dict(manifest)
         self._write(CONFIG, config)
+        self.write_manifest(manifest)
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Write where the run comes from."""
+        self._manifest = dict(manifest)
         self._write_json(MANIFEST, self._manifest)
 
     def append(self, record: RoundRecord) -> None:
         """Add one round; it is with the operating system when this returns."""
-        with _explained(self.path):
-            self._rounds.write(record.to_json() + "\n")
-            self._rounds.flush()
+        line = record.to_json().encode("ascii") + b"\n"
+        with explained(self.path):
+            write_all(self._rounds.fileno(), line)
+        self._written.update(line)
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary, and the time of the end into the manifest."""
-        self._write_json(SUMMARY, summary)
+    @property
+    def checkpoints(self) -> Path:
+        """The folder's folder of checkpoints; it is there while the run is not finished."""
+        return self.path / CHECKPOINTS
+
+    def checkpoint(self, state: Mapping[str, Any], *, round: int, config_hash: str) -> None:
+        """Save a state together with the place in the rounds that it belongs to."""
+        with explained(self.path):
+            save_checkpoint(self.checkpoints, {**state, "rounds": self.mark()}, round=round, config_hash=config_hash)
+
+    def finish(self, summary: Mapping[str, Any], *, complete: bool = True) -> None:
+        """Write the time of the end into the manifest, and the summary.
+
+        The summary comes last: a run that has one that does not say ``interrupted`` is finished. If it is
+        ``complete``, its checkpoints go then.
+        """
         self._write_json(MANIFEST, {**self._manifest, "ended": datetime.now(UTC).isoformat(timespec="seconds")})
+        self._write_json(SUMMARY, summary)
+        if complete:
+            with explained(self.path):
+                sync_folder(self.path)
+                remove_checkpoints(self.checkpoints)
 
     def close(self) -> None:
         """Let go of the folder; harmless if done twice."""
-        with _explained(self.path):
+        with explained(self.path):
             self._rounds.close()
 
     def __enter__(self) -> RunFolder:
@@ -112,23 +198,8 @@ class RunFolder:
         self._write(name, json.dumps(plain(data), indent=2, allow_nan=False) + "\n")
 
     def _write(self, name: str, text: str) -> None:
-        with _explained(self.path):
+        with explained(self.path):
             write_atomically(self.path / name, text)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file as a whole: whoever reads it sees the old text or the new one, nothing between."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with open(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def shown(path: Path | str) -> str:
@@ -136,22 +207,31 @@ def shown(path: Path | str) -> str:
     return repr(str(path))
 
 
-def _claim(path: Path, *, force: bool) -> IO[str]:
+def _clear(path: Path, *, keep: tuple[str, ...]) -> None:
+    for name in OURS:
+        if name not in keep:
+            (path / name).unlink(missing_ok=True)
+    remove_leftovers(path, OURS)
+
+
+def _claim(path: Path, how: int, patience: float = 0.0) -> io.FileIO:
     """Open the rounds file for this run alone."""
-    flags = os.O_WRONLY | os.O_CREAT | (0 if force else os.O_EXCL)
     try:
-        file = open(os.open(path, flags, 0o644), "w", encoding="utf-8", newline="\n")  # noqa: SIM115 (RunFolder closes it)
+        # Unbuffered: nothing is left over to be written at the end, when a full disk may have space again.
+        file = io.FileIO(os.open(path, os.O_RDWR | how | getattr(os, "O_BINARY", 0), 0o644), "r+")
     except FileExistsError:
         raise OutputError(f"output folder {shown(path.parent)} was taken by another run just now") from None
-    if not _lock(file):
-        file.close()
-        raise OutputError(f"output folder {shown(path.parent)} is in use by a run that is still going")
-    os.ftruncate(file.fileno(), 0)
+    deadline = time.monotonic() + patience
+    while not lock(file):
+        if time.monotonic() >= deadline:
+            file.close()
+            raise OutputError(f"output folder {shown(path.parent)} is in use by a run that is still going")
+        time.sleep(_LOCK_SECONDS)
     return file
 
 
-def _lock(file: IO[str]) -> bool:
-    """Lock a file until it is closed; False if another process has done so."""
+def lock(file: IO[Any]) -> bool:
+    """Lock a file until it is closed, however the process ends; False if another process has done so."""
     if fcntl is None:
         return True
     try:
@@ -165,7 +245,7 @@ def _lock(file: IO[str]) -> bool:
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
     """Turn what the operating system refuses (no permission, disk full, ...) into an OutputError."""
     try:
         yield

@@ -8,6 +8,7 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -77,6 +78,7 @@ def _git(checkout: Path, *command: str) -> str | None:
     return answer.stdout.strip()
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

@@ -245,7 +245,7 @@ class _Worker:
         for other in inherited:
             other.close()
         torch.set_num_threads(1)
-        _keep_freed_memory()
+        keep_freed_memory()
         with contextlib.suppress(EOFError, OSError):
             while True:
                 while not connection.poll(_PARENT_CHECK_SECONDS):
@@ -271,7 +271,7 @@ class _Worker:
         return ()
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Tell glibc to keep freed memory instead of giving it back: a tenth more speed.
 
     The activations of a batch are a few megabytes, freed and asked for again at every step; by default

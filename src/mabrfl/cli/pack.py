@@ -1,0 +1,28 @@
+"""``mabrfl pack``: results in one small file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mabrfl.cli.results import RESULTS_HELP
+
+
+def pack(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help=RESULTS_HELP.partition(";")[0] + ".")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Packed file to write, e.g. results/NAME.json.gz.")],
+) -> None:
+    """Pack results into one small file for table, plot and report.
+
+    RESULTS: a sweep's folder, or the folder of a run. FILE: for instance results/NAME.json.gz.
+
+    Settings, summaries, origins, one number per quantity and round; no weights.
+    """
+    from mabrfl.experiments.results import STATUSES
+    from mabrfl.experiments.results import pack as write
+
+    packed = write(results, file)
+    counts = ", ".join(f"{packed.count(status)} {status}" for status in STATUSES if packed.count(status))
+    typer.echo(f"{file}: {len(packed.cells)} runs ({counts}), {file.stat().st_size:,} bytes")

@@ -1,0 +1,212 @@
+"""``mabrfl sweep``: many runs from one file, resumable."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mabrfl.cli.live import in_words
+from mabrfl.cli.once import duration, share_or_count, whole_number
+from mabrfl.cli.run import parse_value
+from mabrfl.cli.stopping import Stopped
+from mabrfl.cli.sweep_live import monitor_for
+from mabrfl.config.defaults import available_cores
+from mabrfl.errors import ConfigError, SweepError
+from mabrfl.experiments.cells import PlannedCell, select
+from mabrfl.experiments.grid import Sweep, load_sweep
+from mabrfl.experiments.plan import Pace, Standing, changes, estimate, last_plan, standing
+from mabrfl.experiments.progress import Progress
+from mabrfl.experiments.sweep import run_sweep
+
+_INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
+_STYLES = {"done": "green", "failed": "red", "running": "yellow", "missing": "dim"}
+_WORDS = {"done": "done", "failed": "failed", "running": "begun", "missing": "to do"}
+_WHAT, _HOW = "What to run", "How"
+
+
+def sweep(  # the options document themselves
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The sweep: [base], [axes] or several [[grid]].")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option(metavar="RESULTS", help="Folder for the results (default: runs/NAME of the file).")
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show what would run and why, and how long it takes; run nothing.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Only cells with this on an axis or in a setting; repeatable: values of one key add up.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run cells that failed again.", rich_help_panel=_WHAT)
+    ] = False,
+    time_budget: Annotated[
+        float | None,
+        typer.Option(
+            parser=duration,
+            metavar="TIME",
+            help="Stop after e.g. 90m, 1h30m or 45s; the same command goes on.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(**_INTEGER, help="Cells at once (default: one per core, if memory allows).", rich_help_panel=_HOW),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(**_INTEGER, help="Processes per cell (default: the cores that are left).", rich_help_panel=_HOW),
+    ] = None,
+    checkpoint_every: Annotated[
+        int, typer.Option(**_INTEGER, help="Rounds between checkpoints; 0: none.", rich_help_panel=_HOW)
+    ] = 1,
+) -> None:
+    """Run every cell of a sweep that is not done yet.
+
+    Stop it at any moment, with Ctrl-C or `kill -9`; the same command goes on after the last finished round, with the
+    same result to the bit. Finished cells are never run again; a cell whose settings changed is another cell.
+    """
+    if checkpoint_every < 0:
+        raise click.UsageError(f"--checkpoint-every takes a number of rounds, or 0 for none; got {checkpoint_every}")
+    wanted = load_sweep(file)
+    results = out or Path("runs") / wanted.name
+    cells = select(wanted.cells, _patterns(only)) if only else list(wanted.cells)
+    console = Console()
+    if plan:
+        show_plan(
+            console, wanted, results, cells, processes=(jobs or 1) * (workers or 1) if jobs else available_cores()
+        )
+        return
+    monitor = monitor_for(wanted.name, console)
+    try:
+        with monitor:
+            progress = run_sweep(
+                wanted,
+                results,
+                only=cells,
+                retry_failed=retry_failed,
+                time_budget=time_budget,
+                jobs=jobs,
+                workers=workers,
+                checkpoint_every=checkpoint_every,
+                monitor=monitor,
+                arguments=sys.argv[1:],
+            )
+    except (KeyboardInterrupt, Stopped):
+        line = f"interrupted; go on with: mabrfl sweep {shlex.quote(str(file))}"
+        line += f" --out {shlex.quote(str(out))}" if out else ""
+        Console(stderr=True).print(Text(line, style="yellow"), soft_wrap=True)
+        raise
+    show_end(console, progress, results)
+
+
+def _patterns(only: Sequence[str]) -> dict[str, list[Any]]:
+    """Return what ``--only`` asks for: for each key the values that will do."""
+    patterns: dict[str, list[Any]] = {}
+    for pattern in only:
+        key, equals, text = pattern.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise click.UsageError(f"--only takes KEY=VALUE, e.g. defense=krum; got {pattern!r}")
+        # A label of an axis ("48 %") need not be TOML; the text as it stands will do as well.
+        patterns.setdefault(key, []).extend([text, *_parsed(text, key)])
+    return patterns
+
+
+def _parsed(text: str, key: str) -> list[Any]:
+    """Return what a text may mean besides itself."""
+    try:
+        return [share_or_count(text) if key == "attackers" else parse_value(text, key)]
+    except (typer.BadParameter, ConfigError):
+        return []
+
+
+def show_plan(console: Console, sweep: Sweep, results: Path, cells: Sequence[PlannedCell], *, processes: int) -> None:
+    """Print where every cell stands, what has changed since last time, and how long the rest takes."""
+    before = last_plan(results)
+    changed = changes(before, cells)
+    # Cells that were not asked for have been measured as well.
+    standings = {cell.key: standing(results, cell) for cell in sweep.cells}
+    pace = Pace(standings.values())
+    known = [standings[cell.key] for cell in cells]
+    table = Table(header_style="bold")
+    for column, justify in (("cell", "left"), ("status", "left"), ("rounds", "right"), ("time", "right"), ("", "left")):
+        table.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for entry in known:
+        table.add_row(*_row(entry, pace, changed.get(entry.cell.key, "")))
+    console.print(table)
+    _say(console, _sum(known, pace, processes))
+    gone = {entry["key"] for entry in before} - {cell.key for cell in sweep.cells}
+    if changed:
+        reasons = Counter(changed.values()).most_common(5)
+        for reason, number in reasons:
+            _say(console, f"changed since last time, so {number} run again: {reason}")
+    if gone:
+        _say(console, f"{len(gone)} cells of last time are no longer in the file; their folders stay where they are")
+
+
+def _row(known: Standing, pace: Pace, changed: str) -> tuple[str | Text, ...]:
+    config = known.cell.config
+    per_round = pace.per_round(config)
+    time = (
+        ""
+        if known.status in ("done", "failed")
+        else "?"
+        if per_round is None
+        else in_words(per_round * known.rounds_left)
+    )
+    why = known.error or (f"changed: {changed}" if changed else "")
+    if known.status == "done" and known.accuracy is not None:
+        why = f"{known.accuracy:.2f} %"
+    rounds = f"{known.rounds}/{config.rounds}" if known.rounds else str(config.rounds)
+    return Text(known.cell.label), Text(_WORDS[known.status], style=_STYLES[known.status]), rounds, time, Text(why)
+
+
+def _sum(known: Sequence[Standing], pace: Pace, processes: int) -> str:
+    counts: Counter[str] = Counter(entry.status for entry in known)
+    left = [entry for entry in known if entry.status in ("running", "missing")]
+    words = [f"{counts[status]} {_WORDS[status]}" for status in _WORDS if counts[status]]
+    line = f"{len(known)} cells: {', '.join(words)}"
+    if not left:
+        return line
+    guess = estimate([(entry.cell.config, entry.rounds_left) for entry in left], pace, processes)
+    if guess.unknown == len(left):
+        return f"{line}; time unknown: no round of such a run has been measured yet"
+    line += f"; about {in_words(guess.seconds)} on {processes} processes, judged by measured rounds"
+    return line + (f"; unknown for {guess.unknown} cells, nothing like them has been measured" if guess.unknown else "")
+
+
+def show_end(console: Console, progress: Progress, results: Path) -> None:
+    """Print what came of a sweep; failed cells are an error, after everything else was done."""
+    if progress.out_of_time:
+        guess = progress.remaining()
+        rest = f", about {in_words(guess.seconds)} of work" if guess.seconds else ""
+        _say(console, f"time is up: {progress.left} cells are left{rest}; the same command goes on")
+    done, total = progress.count("done"), len(progress.standings)
+    _say(console, f"{done} of {total} cells are done; results in {results}")
+    for known in progress.failed:
+        _say(console, f"failed: {known.cell.label}: {known.error}", "red")
+    for cell in progress.killed:
+        _say(console, f"killed: {cell.label}: its process was killed twice; out of memory? try --jobs 1", "red")
+    if progress.failed or progress.killed:
+        number = len(progress.failed) + len(progress.killed)
+        hint = "; --retry-failed runs them again" if progress.failed else ""
+        raise SweepError(f"{number} of {total} cells failed{hint}")
+
+
+def _say(console: Console, line: str, style: str = "") -> None:
+    console.print(Text(line, style=style), soft_wrap=True)

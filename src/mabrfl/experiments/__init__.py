@@ -1,0 +1,1 @@
+"""Many runs: sweeps over configurations, and what is made of their results: tables, figures, a report."""

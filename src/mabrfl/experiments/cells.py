@@ -1,0 +1,108 @@
+"""The cells of a sweep: one run each, known by the hash of its complete configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mabrfl.config import ResolvedConfig
+from mabrfl.config.defaults import WITHOUT_EFFECT
+from mabrfl.errors import ConfigError, suggest
+
+Settings = dict[str, Any]
+"""Dotted keys and their values."""
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """One run of a sweep.
+
+    Attributes
+    ----------
+    key
+        Its identity: the hash of the complete configuration.
+    config
+        The complete configuration.
+    axes
+        What the sweep varies, and this cell's values.
+    """
+
+    key: str
+    config: ResolvedConfig
+    axes: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        """What tells this cell from the others, in one line."""
+        return label_of(self.axes) or self.key[:8]
+
+    @property
+    def plain_config(self) -> dict[str, Any]:
+        """The complete configuration as JSON has it, but for what has no effect on the result."""
+        return self.config.model_dump(mode="json", exclude=set(WITHOUT_EFFECT))
+
+    @property
+    def settings(self) -> Settings:
+        """The same by dotted key."""
+        return flat(self.plain_config)
+
+
+def select(cells: Sequence[PlannedCell], wanted: Mapping[str, Sequence[Any]]) -> list[PlannedCell]:
+    """Return the cells in which each of these keys, an axis or a setting, has one of its values.
+
+    Raises
+    ------
+    ConfigError
+        If a key is neither an axis nor a setting of any cell, or no cell is left.
+    """
+    names = {name for cell in cells for name in (*cell.axes, *cell.settings)}
+    for key in wanted:
+        if key not in names:
+            raise ConfigError(f"the sweep has neither an axis nor a setting '{key}'{suggest(key, names)}")
+    found = [cell for cell in cells if matches(cell, wanted)]
+    if not found:
+        pattern = ", ".join(f"{key}={' or '.join(map(value_label, values))}" for key, values in wanted.items())
+        raise ConfigError(f"no cell of the sweep has {pattern}")
+    return found
+
+
+def matches(cell: PlannedCell, wanted: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether each of these keys, an axis or a setting, has one of its values in a cell."""
+    settings = cell.settings
+    return all(
+        any(_same(value, place[key]) for value in values for place in (cell.axes, settings) if key in place)
+        for key, values in wanted.items()
+    )
+
+
+def _same(wanted: Any, value: Any) -> bool:
+    """Compare as a person would: "0.3" is 0.3, but a truth value is not a number."""
+    if isinstance(wanted, bool) is isinstance(value, bool) and wanted == value:
+        return True
+    return isinstance(wanted, str) and wanted == value_label(value)
+
+
+def label_of(axes: Mapping[str, Any]) -> str:
+    """Return a place on the axes in one line."""
+    return ", ".join(f"{axis}={value_label(value)}" for axis, value in axes.items())
+
+
+def value_label(value: Any) -> str:
+    """Return a value in one line."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Settings:
+    """Return nested tables as dotted keys.
+
+    Examples
+    --------
+    >>> flat({"seed": 1, "training": {"epochs": 3}})
+    {'seed': 1, 'training.epochs': 3}
+    """
+    found: Settings = {}
+    for key, value in settings.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found

@@ -1,0 +1,75 @@
+"""Files of results: replaced as a whole, read within limits."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import zlib
+from pathlib import Path
+from typing import Any, NoReturn
+
+from mabrfl.errors import OutputError, StateError
+from mabrfl.recording.atomic import replace_file
+from mabrfl.recording.folder import shown
+
+MAX_BYTES = 128 * 2**20
+"""The longest document that is read, unpacked; a hundred times a sweep over the paper's whole table."""
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file as a whole, and make its folder if need be: nobody ever sees half of it.
+
+    Raises
+    ------
+    OutputError
+        If the operating system refuses; the old file is then still there.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, [data])
+    except (OSError, ValueError) as error:
+        raise OutputError(f"cannot write {shown(path)}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def read_bytes(path: Path, *, packed: bool = False) -> bytes:
+    """Read a file of at most :data:`MAX_BYTES`, which for a packed one is what it unpacks to.
+
+    Raises
+    ------
+    StateError
+        If it cannot be read, is too long, or is not what a packed file should be.
+    """
+    try:
+        with gzip.open(path, "rb") if packed else open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise StateError(f"{shown(path)} is not a packed results file, or is damaged: {error}") from error
+    except (OSError, ValueError) as error:
+        raise StateError(f"cannot read {shown(path)}: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > MAX_BYTES:
+        raise StateError(f"{shown(path)} must hold at most {MAX_BYTES:,} bytes")
+    return data
+
+
+def parse_json(data: bytes, path: Path) -> Any:
+    """Parse strict JSON in UTF-8: no NaN, no infinities, nor numbers that overflow to them.
+
+    Raises
+    ------
+    StateError
+        If it is anything else.
+    """
+
+    def refuse(name: str) -> NoReturn:
+        raise ValueError(f"{name[:20]} is not a finite number")
+
+    def finite(text: str) -> float:
+        number = float(text)
+        return number if math.isfinite(number) else refuse(text)
+
+    try:
+        return json.loads(data.decode("utf-8"), parse_constant=refuse, parse_float=finite)
+    except (ValueError, RecursionError) as error:
+        cause = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise StateError(f"{shown(path)} is not valid JSON: {cause}") from error

@@ -1,0 +1,85 @@
+"""Whose run a folder holds, and whether it is finished."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mabrfl.config import ResolvedConfig, config_hash, load_config
+from mabrfl.errors import ConfigError, OutputError, StateError
+from mabrfl.recording import RoundRecord, RunFolder, read_rounds, read_summary, remove_checkpoints
+from mabrfl.recording.folder import CHECKPOINTS, CONFIG, MANIFEST, ROUNDS, SUMMARY, shown
+
+PATIENCE = 10.0
+"""Seconds to wait for a folder whose last process was killed a moment ago."""
+
+
+@dataclass
+class Finished:
+    """What came of a run."""
+
+    config: ResolvedConfig
+    path: Path
+    records: list[RoundRecord] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def claim(path: Path, *, begun: bool, force: bool = False) -> RunFolder:
+    """Claim the folder of a run: the one it was begun in, or a new one."""
+    return RunFolder.resume(path, patience=PATIENCE) if begun else RunFolder.create(path, force=force)
+
+
+def is_same_run(path: Path, config: ResolvedConfig) -> bool:
+    """Whether a run was begun in this folder, by the same configuration.
+
+    Raises
+    ------
+    StateError
+        If it was begun by another one.
+    """
+    theirs, ours = _hash_in(path), config_hash(config)
+    if theirs is not None and theirs != ours:
+        raise StateError(
+            f"the run in {shown(path)} is another one: the hash of its configuration is {theirs}, of this one {ours}"
+        )
+    return theirs is not None or (path / ROUNDS).is_file()
+
+
+def finished_run(path: Path, config: ResolvedConfig) -> Finished | None:
+    """Return the run in a folder if it is finished, else None."""
+    if not (path / SUMMARY).is_file():
+        return None
+    try:
+        summary = read_summary(path)
+    except StateError:
+        return None
+    if summary.get("interrupted") is not False or summary.get("config_hash") != config_hash(config):
+        return None
+    # The last thing a run does; a kill may have come between.
+    remove_checkpoints(path / CHECKPOINTS)
+    return Finished(config, path, list(read_rounds(path).records), summary)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return where the run in a folder comes from; nothing if that was not written yet."""
+    try:
+        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise OutputError(f"cannot read {shown(path / MANIFEST)}: {error}") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _hash_in(path: Path) -> str | None:
+    """Return the hash of the configuration that a folder belongs to, if any."""
+    told = read_manifest(path).get("config_hash") if path.is_dir() else None
+    if isinstance(told, str):
+        return told
+    try:
+        return config_hash(load_config(path / CONFIG)) if (path / CONFIG).is_file() else None
+    except ConfigError as error:
+        raise StateError(f"{shown(path / CONFIG)} is not the configuration of a run: {error}") from error

@@ -1,0 +1,281 @@
+"""Cells put in order as in the paper's Table 1: a grid per setting, a row per attack, a column per defense."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from mabrfl.config.toml import one_line
+from mabrfl.experiments import paper
+from mabrfl.experiments.results import Cell
+
+T = TypeVar("T", "Row", "Column")
+
+MAB_RFL = "mab-rfl"
+_BASELINES = ("fedavg", "fedavg-uniform")
+
+DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "digits": "digits"}
+_DEFENSES = {
+    **paper.defense_names(),
+    "multi-krum": "Multi-Krum",
+    "trimmed-mean": "Trimmed mean",
+    "geometric-median": "Geometric median",
+    "fedavg-uniform": "FedAvg uniform",
+}
+_ATTACKS = {
+    **paper.attack_names(),
+    "none": "—",
+    "min-max": "Min-Max",
+    "min-sum": "Min-Sum",
+    "ipm": "IPM",
+    "sign-flip": "Sign flip",
+    "gaussian": "Gaussian",
+    "mimic": "Mimic",
+}
+_SELECTORS = {"acs": "ACS", "thompson-top": "Thompson", "uniform": "uniform", "all": "all"}
+_PRESETS = ("paper", "reference", "hardened")
+
+_PARTITION = ("kind", "q", "concentration", "sizes")
+_TRAINING = ("epochs", "batch_size", "optimizer", "learning_rate", "momentum", "weight_decay")
+_NOT_OF_A_COLUMN = frozenset(
+    {"dataset", "model", "rounds", "clients", "attack", "attackers", "defense", "preset", "selector", "seed", "workers"}
+    | {"device", "allow_majority", "assumed_malicious"}
+    | {f"partition.{name}" for name in _PARTITION}
+    | {f"training.{name}" for name in _TRAINING}
+)
+"""Settings that make another grid, another row, or nothing; and those that name a column anyway."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is the same in one grid: data, model, clients, rounds, local training."""
+
+    dataset: str
+    model: str
+    rounds: int
+    clients: int
+    rest: tuple[tuple[str, str], ...]
+
+    @property
+    def title(self) -> str:
+        """The setting in a few words."""
+        name = DATASETS.get(self.dataset, _own(self.dataset))
+        return f"{name}, {_own(self.model)}, {_number(self.rounds, 'round')}"
+
+    @property
+    def description(self) -> str:
+        """What the title leaves out, in a sentence."""
+        told = {name: json.loads(value) for name, value in self.rest}
+        sizes = told.get("sizes")
+        parts = [_number(self.clients, "client")]
+        if isinstance(sizes, list) and len(sizes) == 2:
+            low, high = sizes
+            parts[0] += f" with {low} examples each" if low == high else f" with {low} to {high} examples each"
+        parts.append(_partition(told))
+        parts.append(
+            f"{_number(told.get('epochs'), 'local epoch')} of {told.get('optimizer')}"
+            f" (learning rate {told.get('learning_rate')}, batches of {told.get('batch_size')})"
+        )
+        return one_line(", ".join(parts))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A share of attackers and what they do; ``variant`` tells apart attacks of one name."""
+
+    percent: float
+    attack: str
+    variant: str = ""
+
+    @property
+    def share(self) -> str:
+        """The share as the paper writes it."""
+        return f"{self.percent:.4g}%"
+
+    @property
+    def label(self) -> str:
+        """The attack as the paper names it."""
+        name = _ATTACKS.get(self.attack, _own(self.attack))
+        return f"{name}, {self.variant}" if self.variant else name
+
+
+@dataclass(frozen=True)
+class Column:
+    """A defense; for MAB-RFL its preset. ``variant`` tells apart columns that differ in some other setting."""
+
+    defense: str
+    preset: str
+    selector: str
+    variant: str = ""
+
+    @property
+    def own_selector(self) -> bool:
+        """Whether the defense has the selector that belongs to it."""
+        return self.selector == ("acs" if self.defense == MAB_RFL else "all")
+
+    @property
+    def ranked(self) -> bool:
+        """Whether the column competes; FedAvg is the baseline without a defense, which the paper does not rank."""
+        return self.defense not in _BASELINES or not self.own_selector
+
+    @property
+    def label(self) -> str:
+        """The defense as the paper names it, with what the paper does not have."""
+        name = _DEFENSES.get(self.defense, _own(self.defense))
+        if self.defense == MAB_RFL or self.preset != "paper":
+            name += f" {one_line(self.preset)}"
+        if not self.own_selector:
+            name += f" + {_SELECTORS.get(self.selector, _own(self.selector))}"
+        return f"{name}, {self.variant}" if self.variant else name
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All cells of one setting, by row and column, and in the order of their plan.
+
+    Several in one place differ by their seed.
+    """
+
+    setting: Setting
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    places: Mapping[tuple[Row, Column], tuple[Cell, ...]] = field(repr=False)
+    cells: tuple[Cell, ...] = field(repr=False)
+
+    def at(self, row: Row, column: Column) -> tuple[Cell, ...]:
+        """Return the cells in one place, by seed; none if the sweep does not have it."""
+        return self.places.get((row, column), ())
+
+    def done(self, row: Row, column: Column) -> list[Cell]:
+        """Return the finished cells in one place, by seed."""
+        return [cell for cell in self.at(row, column) if cell.status == "done"]
+
+    def paper_accuracy(self, row: Row, column: Column) -> float | None:
+        """Return the paper's figure for this place, or None if it has none."""
+        table = paper.paper_table(self.setting.dataset)
+        if table is None or not column.own_selector:
+            return None
+        return table.accuracy(row.percent, row.attack, column.defense)
+
+
+def arrange(cells: Iterable[Cell]) -> list[Grid]:
+    """Put cells into one grid per setting, rows and columns in the paper's order."""
+    by_setting: dict[Setting, list[Cell]] = {}
+    for cell in cells:
+        by_setting.setdefault(setting_of(cell), []).append(cell)
+    return [_grid(setting, group) for setting, group in by_setting.items()]
+
+
+def setting_of(cell: Cell) -> Setting:
+    """Return what a cell shares with those it may be compared with."""
+    config = cell.config
+    partition, training = config["partition"], config["training"]
+    unused = {"dominant-label": "concentration", "dirichlet": "q"}.get(partition.get("kind", ""), "")
+    rest = [(name, partition[name]) for name in _PARTITION if name in partition and name != unused]
+    rest += [(name, training[name]) for name in _TRAINING if name in training]
+    return Setting(
+        config["dataset"],
+        config["model"],
+        config["rounds"],
+        config["clients"],
+        tuple((name, json.dumps(value, sort_keys=True)) for name, value in rest),
+    )
+
+
+def slug(*parts: str) -> str:
+    """Return words as part of a file name.
+
+    Examples
+    --------
+    >>> slug("MNIST, mnist-cnn, 40 rounds", "30%")
+    'mnist-mnist-cnn-40-rounds-30'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-")
+
+
+def _grid(setting: Setting, cells: Sequence[Cell]) -> Grid:
+    rows = _with_variants([_row(cell) for cell in cells])
+    columns = _with_variants([_column(cell) for cell in cells])
+    places: dict[tuple[Row, Column], list[Cell]] = {}
+    for cell, row, column in zip(cells, rows, columns, strict=True):
+        places.setdefault((row, column), []).append(cell)
+    return Grid(
+        setting,
+        tuple(sorted(set(rows), key=_row_order)),
+        tuple(sorted(set(columns), key=_column_order)),
+        {place: tuple(sorted(found, key=lambda cell: cell.config["seed"])) for place, found in places.items()},
+        tuple(cells),
+    )
+
+
+def _with_variants(named: Sequence[tuple[T, Mapping[str, str]]]) -> list[T]:
+    """Add to each name the settings in which those of the same name differ."""
+    values: dict[T, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for name, settings in named:
+        for key, value in settings.items():
+            values[name][key].add(value)
+    return [replace(name, variant=_variant(settings, values[name])) for name, settings in named]
+
+
+def _variant(settings: Mapping[str, str], values: Mapping[str, set[str]]) -> str:
+    told = (f"{key.rpartition('.')[2]}={value}" for key, value in settings.items() if len(values[key]) > 1)
+    return one_line(", ".join(told))
+
+
+def _row(cell: Cell) -> tuple[Row, dict[str, str]]:
+    return Row(cell.percent, cell.config["attack"]), _flat(cell.config.get("attack_options"), "attack_options.")
+
+
+def _column(cell: Cell) -> tuple[Column, dict[str, str]]:
+    config = cell.config
+    settings = {name: value for name, value in _flat(config).items() if name not in _NOT_OF_A_COLUMN}
+    assumed = config.get("assumed_malicious", cell.num_attackers)
+    settings["assumed_malicious"] = "true" if assumed == cell.num_attackers else str(assumed)
+    return Column(config["defense"], config["preset"], config["selector"]), settings
+
+
+def _flat(settings: Any, prefix: str = "") -> dict[str, str]:
+    """Return nested settings by dotted keys, the values as text."""
+    flat: dict[str, str] = {}
+    for key, value in (settings if isinstance(settings, dict) else {}).items():
+        if isinstance(value, dict):
+            flat |= {} if key == "attack_options" else _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value)
+    return flat
+
+
+def _row_order(row: Row) -> tuple[Any, ...]:
+    order = list(paper.attack_names())
+    return row.percent, order.index(row.attack) if row.attack in order else len(order), row.attack, row.variant
+
+
+def _column_order(column: Column) -> tuple[Any, ...]:
+    """As in the paper: other defenses, MAB-RFL, FedAvg; what the paper does not have before MAB-RFL."""
+    others = [name for name in paper.defense_names() if name not in (MAB_RFL, *_BASELINES)]
+    if column.defense in others:
+        place = others.index(column.defense)
+    else:
+        place = len(others) + (1 if column.defense == MAB_RFL else 2 if column.defense in _BASELINES else 0)
+    preset = _PRESETS.index(column.preset) if column.preset in _PRESETS else len(_PRESETS)
+    return place, column.defense, preset, column.preset, not column.own_selector, column.selector, column.variant
+
+
+def _own(name: str) -> str:
+    """Return how something that is not of this package is called: ``module:Name`` by its name alone."""
+    return one_line(name.rpartition(":")[2] or name)
+
+
+def _partition(told: Mapping[str, Any]) -> str:
+    kind = told.get("kind")
+    if kind == "dominant-label":
+        return f"dominant labels (q = {told.get('q')})"
+    return f"Dirichlet labels (concentration {told.get('concentration')})" if kind == "dirichlet" else str(kind).upper()
+
+
+def _number(count: Any, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -1,0 +1,139 @@
+"""What figures of results share: a style per defense, and panels with one legend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from mabrfl.drawing import DASHES, LINES, bare_axes, whole_rounds
+from mabrfl.experiments.curves import Curve
+from mabrfl.experiments.layout import MAB_RFL, Column, Grid, Row
+
+# One look per defense through all figures: colour, dashes, marker.
+_LOOKS: dict[tuple[str, str], tuple[str, Any, str]] = {
+    (MAB_RFL, "paper"): ("#0072B2", "solid", "o"),
+    (MAB_RFL, "reference"): ("#56B4E9", "dashed", "D"),
+    (MAB_RFL, "hardened"): ("#000000", "solid", "*"),
+    ("centered-clip", ""): ("#E69F00", "dashdot", "v"),
+    ("dnc", ""): ("#009E73", "dashed", "s"),
+    ("faba", ""): ("#CC79A7", "dashdot", "P"),
+    ("krum", ""): ("#D55E00", "dotted", "X"),
+    ("median", ""): ("#7A4B1E", "dashed", "^"),
+    ("fedavg", ""): ("#777777", "dotted", "h"),
+}
+_MARKERS = ("p", "<", ">", "d", "8", "H")
+_PANEL = (3.3, 2.5)
+_LEGEND = 1.9
+_TITLE = 0.45
+_CHARACTER = 0.075
+"""Inches that a character of a legend takes."""
+
+
+def literal(text: str) -> str:
+    """Return text that Matplotlib shows as it is: no formulas between dollars, no hidden names."""
+    text = text.replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
+
+
+def looks(columns: Sequence[Column]) -> dict[Column, dict[str, Any]]:
+    """Return how to draw each column; a defense that is known looks the same in every figure."""
+    found: dict[Column, dict[str, Any]] = {}
+    taken: set[tuple[str, str]] = set()
+    for index, column in enumerate(columns):
+        key = (column.defense, column.preset if column.defense == MAB_RFL else "")
+        # The same defense with another selector or option needs a look of its own.
+        if key in _LOOKS and key not in taken and (column.own_selector or column.defense != MAB_RFL):
+            colour, dashes, marker = _LOOKS[key]
+            taken.add(key)
+        else:
+            colour = LINES[index % len(LINES)]
+            dashes, marker = DASHES[(index + index // len(LINES)) % len(DASHES)], _MARKERS[index % len(_MARKERS)]
+        width = 2.2 if column.defense == MAB_RFL else 1.5
+        found[column] = {"color": colour, "linestyle": dashes, "marker": marker, "linewidth": width}
+    return found
+
+
+def plot_curve(axes: Axes, shown: Curve, look: dict[str, Any], *, band: bool = True, **changes: Any) -> None:
+    """Draw a curve, and its deviation as a band; markers are for figures with few points."""
+    style = {**look, "marker": None, **changes}
+    axes.plot(shown.rounds, shown.mean, **style)
+    if band and shown.deviation is not None:
+        low, high = shown.mean - shown.deviation, shown.mean + shown.deviation
+        axes.fill_between(shown.rounds, low, high, color=style["color"], alpha=0.15, linewidth=0)
+
+
+class Panels:
+    """A figure of equal panels under one title, with one legend beside them.
+
+    Parameters
+    ----------
+    num_rows, num_columns
+        Of panels; all share both axes.
+    title
+        Above the figure.
+    labels
+        What the legend may say, in its order; room is made for it. What else is explained comes after.
+    """
+
+    def __init__(self, num_rows: int, num_columns: int, *, title: str, labels: Iterable[str] = ()) -> None:
+        self._order = {literal(label): place for place, label in enumerate(labels)}
+        longest = max((len(label) for label in self._order), default=0)
+        width = max(num_columns * _PANEL[0], 4.2) + max(_LEGEND, 0.7 + longest * _CHARACTER)
+        height = max(num_rows * _PANEL[1], 3.2 if num_rows == 1 else 0.0) + _TITLE
+        self.figure = Figure(figsize=(width, height), layout="constrained")
+        self._axes = self.figure.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)
+        self._handles: dict[str, Line2D] = {}
+        self._used: set[tuple[int, int]] = set()
+        self.figure.suptitle(literal(title), x=0.01, ha="left", fontsize=11)
+
+    def at(self, row: int, column: int, title: str = "") -> Axes:
+        """Return a panel, dressed."""
+        axes: Axes = self._axes[row, column]
+        if (row, column) not in self._used:
+            self._used.add((row, column))
+            bare_axes(axes)
+            axes.xaxis.set_major_locator(whole_rounds(6))
+        if title:
+            axes.set_title(literal(title), fontsize=9.5, loc="left")
+        return axes
+
+    def explain(self, label: str, look: dict[str, Any], *, marker: bool = False) -> None:
+        """Put a line into the legend, once."""
+        style = {name: value for name, value in look.items() if marker or name != "marker"}
+        self._handles.setdefault(label, Line2D([], [], label=literal(label), **style))
+
+    def finish(self, x_label: str, y_label: str, *, y_limits: tuple[float, float] | None = (0, 100)) -> Figure:
+        """Label the outer axes, hide panels without use, add the legend."""
+        num_rows, num_columns = self._axes.shape
+        for row in range(num_rows):
+            for column in range(num_columns):
+                axes = self._axes[row, column]
+                if (row, column) not in self._used:
+                    axes.set_visible(False)
+                    continue
+                lowest = all((below, column) not in self._used for below in range(row + 1, num_rows))
+                axes.tick_params(labelbottom=lowest, labelsize=8.5)
+                if lowest:
+                    axes.set_xlabel(x_label, fontsize=9.5)
+                if all((row, left) not in self._used for left in range(column)):
+                    axes.set_ylabel(y_label, fontsize=9.5)
+                if y_limits is not None:
+                    axes.set_ylim(*y_limits)
+        last = len(self._order)
+        handles = sorted(self._handles.values(), key=lambda line: self._order.get(str(line.get_label()), last))
+        if handles:
+            self.figure.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=9)
+        return self.figure
+
+
+def attacked_rows(grid: Grid) -> dict[str, list[Row]]:
+    """Return the rows with attackers, by the attack's label."""
+    found: dict[str, list[Row]] = {}
+    for row in grid.rows:
+        if row.percent > 0:
+            found.setdefault(row.label, []).append(row)
+    return found

@@ -1,0 +1,295 @@
+"""Results of many runs: read from a sweep's folder or from one packed file, and packed into such a file.
+
+A packed file is strict JSON under gzip with the same bytes for the same results. It holds what tables, figures
+and reports need (configurations, summaries, one list per quantity over the rounds) and no weights.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from mabrfl.config import count_attackers
+from mabrfl.config.toml import parse_toml
+from mabrfl.errors import OutputError, StateError
+from mabrfl.experiments.files import MAX_BYTES, parse_json, read_bytes, write_whole
+from mabrfl.experiments.series import Column, event_counts, per_client, per_round
+from mabrfl.recording import read_rounds, read_summary
+from mabrfl.recording.folder import CONFIG, MANIFEST, ROUNDS, SUMMARY, shown
+from mabrfl.recording.record import plain
+
+CELLS, PLAN, FAILED, SWEEP = "cells", "cells.json", "failed.json", "sweep.toml"
+"""Names in a sweep's folder."""
+KEY_LENGTH = 16
+"""Characters of a cell's key that its folder has for a name."""
+FORMAT, VERSION = "mabrfl-results", 1
+PACKED_ENDING = ".json.gz"
+
+Status = Literal["done", "failed", "running", "missing"]
+STATUSES: tuple[Status, ...] = ("done", "failed", "running", "missing")
+
+_MANIFEST_KEYS = ("versions", "platform", "machine", "cpu_count", "data_fingerprint", "source", "started", "ended")
+
+
+class _Essentials(BaseModel):
+    """What tables and figures ask of a configuration."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+    dataset: str
+    model: str
+    defense: str
+    preset: str
+    selector: str
+    attack: str
+    attackers: Annotated[int | float, Field(ge=0)]
+    clients: Annotated[int, Field(ge=1)]
+    rounds: Annotated[int, Field(ge=1)]
+    seed: int
+    training: dict[str, Any]
+    partition: dict[str, Any]
+
+
+def _with_essentials(config: dict[str, Any]) -> dict[str, Any]:
+    _Essentials.model_validate(config)
+    return config
+
+
+class Cell(BaseModel):
+    """One run of a sweep, or the place where it should be.
+
+    Attributes
+    ----------
+    key
+        The configuration's hash.
+    config
+        The resolved configuration.
+    axes
+        What the sweep varied, and this cell's values.
+    status
+        ``done``; ``failed`` (then ``error`` says why); ``running``: begun, not finished; ``missing``: not begun.
+    summary
+        The run in a few numbers, if it is done.
+    error
+        ``{"error": one line, "kind": class name, "at": time}`` of a run that failed.
+    manifest
+        Where the run comes from: versions, machine, data, commit, times.
+    series
+        One list per quantity with an entry per round, see :func:`~mabrfl.experiments.series.per_round`.
+    clients
+        One list per quantity with an entry per client, see :func:`~mabrfl.experiments.series.per_client`.
+    events
+        In how many rounds each kind of event happened.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    key: Annotated[str, Field(min_length=1, max_length=200)]
+    config: Annotated[dict[str, Any], AfterValidator(_with_essentials)]
+    axes: dict[str, Any] = {}
+    status: Status
+    summary: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    manifest: dict[str, Any] = {}
+    series: dict[str, Column] = {}
+    clients: dict[str, list[Any]] = {}
+    events: dict[str, int] = {}
+
+    @model_validator(mode="after")
+    def _check(self) -> Cell:
+        if self.status == "done" and self.summary is None:
+            raise ValueError("a cell that is done must have a summary")
+        for name, columns in (("series", self.series), ("clients", self.clients)):
+            if len({len(column) for column in columns.values()}) > 1:
+                raise ValueError(f"{name} must have lists of one length")
+        for name in self.clients.keys() & {"selected", "rejected", "last_selected", "last_accepted"}:
+            if not all(isinstance(count, int) for count in self.clients[name]):
+                raise ValueError(f"clients.{name} must hold whole numbers")
+        return self
+
+    @property
+    def num_attackers(self) -> int:
+        """How many clients attack."""
+        return count_attackers(self.config["attackers"], self.config["clients"])
+
+    @property
+    def percent(self) -> float:
+        """How many percent of the clients attack."""
+        return 100 * self.num_attackers / int(self.config["clients"])
+
+    def measured(self, name: str) -> float | None:
+        """Return a number of the summary, or None if the run is not done or has none of that name."""
+        value = (self.summary or {}).get(name) if self.status == "done" else None
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+class Results(BaseModel):
+    """The cells of one sweep, in the order of its plan."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str = ""
+    sweep: str | None = None
+    cells: list[Cell]
+
+    def count(self, status: Status) -> int:
+        """Return how many cells have this status."""
+        return sum(cell.status == status for cell in self.cells)
+
+
+def load_results(path: Path | str, *, rounds: bool = True) -> Results:
+    """Read results.
+
+    Parameters
+    ----------
+    path
+        A sweep's folder, a packed file, the folder of a single run, or a folder of such folders.
+    rounds
+        Whether to read the rounds of a folder's runs as well, which takes the time; without them the cells have no
+        series, clients and events.
+
+    Raises
+    ------
+    StateError
+        If there are no results, or something is damaged; the message names the file.
+    """
+    path = Path(path)
+    if not os.path.isdir(path):
+        return _load_packed(path)
+    name = path.resolve().name
+    if (path / PLAN).is_file():
+        text = read_bytes(path / SWEEP).decode("utf-8", "replace") if (path / SWEEP).is_file() else None
+        return Results(name=name, sweep=text, cells=_planned(path, rounds))
+    folders = [path] if (path / CONFIG).is_file() else sorted(found.parent for found in path.glob(f"*/{CONFIG}"))
+    if not folders:
+        raise StateError(f"{shown(path)} holds no results: neither {PLAN} of a sweep nor the folder of a run")
+    return Results(name=name, cells=[_unplanned(folder, rounds) for folder in folders])
+
+
+def load_all(paths: list[Path] | list[str]) -> list[Results]:
+    """Read several results; a run that several of them have is kept where it got furthest, and first there."""
+    loaded = [load_results(path) for path in paths]
+    best: dict[str, tuple[int, int]] = {}
+    for place, results in enumerate(loaded):
+        for cell in results.cells:
+            rank = (STATUSES.index(cell.status), place)
+            best[cell.key] = min(best.get(cell.key, rank), rank)
+    return [
+        results.model_copy(update={"cells": [cell for cell in results.cells if best[cell.key][1] == place]})
+        for place, results in enumerate(loaded)
+    ]
+
+
+def pack(results_folder: Path | str, file: Path | str) -> Results:
+    """Pack results into one file: strict JSON under gzip, the same bytes for the same results.
+
+    Raises
+    ------
+    StateError
+        If the folder holds no results.
+    OutputError
+        If the file cannot be written, or is there and is no packed results file.
+    """
+    results, file = load_results(results_folder), Path(file)
+    if file.exists():
+        try:
+            load_results(file)
+        except StateError as error:
+            raise OutputError(f"{shown(file)} exists and is no packed results file; choose another name") from error
+    document = {"format": FORMAT, "version": VERSION, **results.model_dump(mode="json", exclude={"name"})}
+    text = json.dumps(plain(document), allow_nan=False, ensure_ascii=True, separators=(",", ":")) + "\n"
+    if len(text) > MAX_BYTES:
+        raise OutputError(f"{shown(file)} would hold {len(text):,} bytes; at most {MAX_BYTES:,} are read back")
+    packed = io.BytesIO()
+    # Neither the time nor the name of the file goes into its bytes.
+    with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as stream:
+        stream.write(text.encode("ascii"))
+    write_whole(file, packed.getvalue())
+    return results
+
+
+def _load_packed(path: Path) -> Results:
+    # Unlike Path's own, these say no to names that the file system does not take.
+    if not os.path.exists(path):
+        raise StateError(f"there are no results at {shown(path)}")
+    if not os.path.isfile(path):
+        raise StateError(f"{shown(path)} is neither a folder nor a regular file")
+    document = parse_json(read_bytes(path, packed=True), path)
+    if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
+        raise StateError(f"{shown(path)} is not a packed results file")
+    version = document.pop("version", None)
+    if version != VERSION:
+        raise StateError(f"{shown(path)} is in version {version!r} of its format; this program reads {VERSION}")
+    try:
+        return Results(**{**document, "name": path.name.removesuffix(PACKED_ENDING)})
+    except (ValidationError, TypeError) as error:
+        raise StateError(f"{shown(path)} is damaged: {_first_of(error)}") from error
+
+
+def _planned(path: Path, rounds: bool) -> list[Cell]:
+    plan = parse_json(read_bytes(path / PLAN), path / PLAN)
+    if not isinstance(plan, list) or not all(isinstance(entry, dict) for entry in plan):
+        raise StateError(f"{shown(path / PLAN)} is not the plan of a sweep")
+    cells = []
+    for entry in plan:
+        key = entry.get("key")
+        if not isinstance(key, str) or not re.fullmatch(rf"[0-9a-f]{{{KEY_LENGTH},128}}", key):
+            raise StateError(f"{shown(path / PLAN)}: a cell's key must be a hash; got {key!r}")
+        told = {"key": key, "config": entry.get("config"), "axes": entry.get("axes", {})}
+        cells.append(_cell(path / CELLS / key[:KEY_LENGTH], told, rounds))
+    return cells
+
+
+def _unplanned(folder: Path, rounds: bool) -> Cell:
+    config = parse_toml(read_bytes(folder / CONFIG), f"config file {shown(folder / CONFIG)}")
+    manifest = _object(folder / MANIFEST)
+    return _cell(folder, {"key": manifest.get("config_hash") or folder.name, "config": config}, rounds)
+
+
+def _cell(folder: Path, told: dict[str, Any], rounds: bool) -> Cell:
+    """Return the cell that a folder holds so far."""
+    found: dict[str, Any] = {**told, "status": "missing"}
+    manifest = _object(folder / MANIFEST)
+    found["manifest"] = {name: manifest[name] for name in _MANIFEST_KEYS if name in manifest}
+    summary = read_summary(folder) if (folder / SUMMARY).is_file() else None
+    if summary is not None and not summary.get("interrupted"):
+        found |= {"status": "done", "summary": summary}
+    elif (folder / FAILED).is_file():
+        found |= {"status": "failed", "error": _object(folder / FAILED)}
+    elif (folder / ROUNDS).is_file():
+        found["status"] = "running"
+    if rounds and (folder / ROUNDS).is_file():
+        records = read_rounds(folder).records
+        found |= {
+            "series": per_round(records),
+            "clients": per_client(records),
+            "events": event_counts(records),
+        }
+    try:
+        return Cell(**found)
+    except ValidationError as error:
+        raise StateError(f"the run in {shown(folder)} is damaged: {_first_of(error)}") from error
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Return a JSON object from a file; an empty one if there is no file."""
+    if not path.is_file():
+        return {}
+    found = parse_json(read_bytes(path), path)
+    if not isinstance(found, dict):
+        raise StateError(f"{shown(path)} must hold an object; got a {type(found).__name__}")
+    return found
+
+
+def _first_of(error: ValidationError | TypeError) -> str:
+    if isinstance(error, TypeError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"

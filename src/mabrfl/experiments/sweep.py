@@ -1,0 +1,206 @@
+"""Run the cells of a sweep that are not done yet, several at once; stop at any moment, and go on later.
+
+A cell is done when its folder has the summary of a finished run. There is no other book-keeping, so that nothing
+can be out of step with it: a sweep that is killed and started again runs exactly the cells without one, and those
+that were in the middle go on after their last finished round.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import wait
+from pathlib import Path
+
+from mabrfl.experiments.cell import LOGS, StartMethod, record_failure
+from mabrfl.experiments.cells import PlannedCell
+from mabrfl.experiments.grid import Sweep
+from mabrfl.experiments.jobs import Job, Launcher, default_start_method, stop
+from mabrfl.experiments.locking import claimed
+from mabrfl.experiments.plan import Pace, folder_of, plan_entries, standing
+from mabrfl.experiments.progress import Monitor, Outcome, Progress, Unwatched
+from mabrfl.experiments.results import FAILED, PLAN, SWEEP
+from mabrfl.experiments.sharing import check_wishes, share_machine
+from mabrfl.recording import remove_checkpoints
+from mabrfl.recording.atomic import replace_file, write_atomically
+from mabrfl.recording.folder import CHECKPOINTS, explained
+
+ATTEMPTS = 2
+"""How often a cell is started in one sweep if its process is killed."""
+_TICK_SECONDS = 0.25
+_KILLS = {getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGKILL", "SIGHUP")}
+"""Signals by which somebody else (a user, the system for want of memory) ends a process; the others are crashes."""
+
+
+def run_sweep(
+    sweep: Sweep,
+    results: Path | str,
+    *,
+    only: Sequence[PlannedCell] | None = None,
+    retry_failed: bool = False,
+    time_budget: float | None = None,
+    jobs: int | None = None,
+    workers: int | None = None,
+    checkpoint_every: int = 1,
+    monitor: Monitor | None = None,
+    start_method: StartMethod | None = None,
+    arguments: Sequence[str] = (),
+) -> Progress:
+    """Run what is left of a sweep.
+
+    Parameters
+    ----------
+    sweep
+        What to run.
+    results
+        The sweep's folder: new, empty, or its own of last time.
+    only
+        Run these of its cells alone.
+    retry_failed
+        Run cells that failed as well; they go on after their last finished round.
+    time_budget
+        Seconds after which everything is stopped, to be gone on with by the next call.
+    jobs, workers
+        Cells at once and processes per cell; see :mod:`~mabrfl.experiments.sharing` for what is chosen otherwise.
+    checkpoint_every
+        Rounds between checkpoints of a cell.
+    monitor
+        Is told how it goes on.
+    start_method
+        How processes are started; chosen by what is safe.
+    arguments
+        The command line, for the record.
+
+    Raises
+    ------
+    ConfigError
+        If ``jobs`` or ``workers`` make no sense.
+    DatasetError
+        If a data set is missing; no cell has failed then.
+    OutputError
+        If another sweep runs in this folder, or it cannot be written to.
+    """
+    check_wishes(jobs, workers)
+    results = Path(results)
+    cells = sweep.cells if only is None else only
+    method = start_method or default_start_method({cell.config.device for cell in cells})
+    deadline = None if time_budget is None else time.monotonic() + time_budget
+    with claimed(results):
+        _write_plan(sweep, results)
+        progress = Progress({cell.key: standing(results, cell) for cell in cells})
+        progress.pace = Pace(progress.standings.values())
+        launcher = Launcher(results, method, arguments=arguments, checkpoint_every=checkpoint_every)
+        scheduler = _Scheduler(results, launcher, progress, monitor or Unwatched(), deadline)
+        scheduler.queue(retry_failed=retry_failed)
+        left = [cell.config for cell in progress.waiting]
+        sizes = launcher.inspect({(config.dataset, config.model) for config in left}) if left else {}
+        progress.sharing = share_machine(left, jobs=jobs, workers=workers, sizes=sizes)
+        scheduler.run()
+    return progress
+
+
+def _write_plan(sweep: Sweep, results: Path) -> None:
+    plan = json.dumps(plan_entries(sweep.cells), indent=1, allow_nan=False) + "\n"
+    with explained(results):
+        replace_file(results / SWEEP, [sweep.text])
+        write_atomically(results / PLAN, plan)
+
+
+class _Scheduler:
+    """Keeps the machine busy until nothing is left to do."""
+
+    def __init__(
+        self, results: Path, launcher: Launcher, progress: Progress, monitor: Monitor, deadline: float | None
+    ) -> None:
+        self._results, self._launcher, self._progress = results, launcher, progress
+        self._monitor, self._deadline = monitor, deadline
+        self._attempts: dict[str, int] = {}
+
+    def queue(self, *, retry_failed: bool) -> None:
+        """Line up the cells that are to run."""
+        for known in list(self._progress.standings.values()):
+            if known.status == "failed" and retry_failed:
+                # From here on it is a cell like others that were begun: whatever happens now, it is not lost.
+                (folder_of(self._results, known.cell.key) / FAILED).unlink(missing_ok=True)
+                known = standing(self._results, known.cell)  # noqa: PLW2901
+                self._progress.standings[known.cell.key] = known
+            if known.status in ("running", "missing"):
+                self._progress.waiting.append(known.cell)
+            elif known.status == "done":
+                # Removing them is the last thing that a cell does; it may have been killed before.
+                remove_checkpoints(folder_of(self._results, known.cell.key) / CHECKPOINTS)
+
+    def run(self) -> None:
+        """Run them, and stop everything if anything stops this."""
+        progress = self._progress
+        self._monitor.begin(progress)
+        try:
+            while progress.waiting or progress.running:
+                if self._deadline is not None and time.monotonic() >= self._deadline:
+                    progress.out_of_time = True
+                    break
+                while progress.waiting and len(progress.running) < progress.sharing.jobs:
+                    self._start(progress.waiting.popleft())
+                self._listen()
+        finally:
+            self._stop_all()
+
+    def _start(self, cell: PlannedCell) -> None:
+        progress = self._progress
+        workers = progress.sharing.workers_for(len(progress.running) + len(progress.waiting) + 1)
+        job = self._launcher.start(cell, workers)
+        job.round = progress.standings[cell.key].rounds
+        progress.running[cell.key] = job
+        self._attempts[cell.key] = self._attempts.get(cell.key, 0) + 1
+        self._monitor.started(job)
+
+    def _listen(self) -> None:
+        running = list(self._progress.running.values())
+        left = _TICK_SECONDS if self._deadline is None else self._deadline - time.monotonic()
+        wait(
+            [*(job.connection for job in running if not job.deaf), *(job.process.sentinel for job in running)],
+            timeout=min(max(left, 0.0), _TICK_SECONDS),
+        )
+        for job in running:
+            ended = job.ended
+            for message in job.news():
+                self._progress.pace.learn(job.cell.config, message["seconds"] * job.workers)
+                self._monitor.advanced(job)
+            if ended:
+                self._finish(job)
+        self._monitor.tick()
+
+    def _finish(self, job: Job) -> None:
+        """Find out what became of a cell, by its folder first of all, and then by how its process ended."""
+        progress, key, code = self._progress, job.cell.key, job.process.exitcode or 0
+        del progress.running[key]
+        job.close()
+        known = standing(self._results, job.cell)
+        outcome: Outcome = "killed"
+        if known.status in ("done", "failed"):
+            outcome = "done" if known.status == "done" else "failed"
+        elif code >= 0 or -code not in _KILLS:
+            record_failure(folder_of(self._results, key), "Crash", _last_words(code))
+            known, outcome = standing(self._results, job.cell), "failed"
+        elif self._attempts[key] < ATTEMPTS:
+            progress.waiting.append(job.cell)
+        else:
+            progress.killed.append(job.cell)
+        progress.standings[key] = known
+        self._monitor.ended(known, outcome, time.monotonic() - job.started)
+
+    def _stop_all(self) -> None:
+        jobs = list(self._progress.running.values())
+        stop([job.process for job in jobs])
+        for job in jobs:
+            del self._progress.running[job.cell.key]
+            known = self._progress.standings[job.cell.key] = standing(self._results, job.cell)
+            job.close()
+            self._monitor.ended(known, "done" if known.status == "done" else "stopped", time.monotonic() - job.started)
+
+
+def _last_words(code: int) -> str:
+    how = f"with exit code {code}" if code >= 0 else f"of signal {-code} ({signal.strsignal(-code)})"
+    return f"the process of the cell ended {how}; what it printed is in {LOGS}/"

@@ -1,0 +1,282 @@
+"""The paper's Table 1 from our results: means over seeds, marks, and the paper's own figures beside ours."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Literal
+
+from mabrfl.experiments import paper
+from mabrfl.experiments.layout import MAB_RFL, Column, Grid, Row, arrange
+from mabrfl.experiments.results import Cell, Status
+
+Metric = Literal["final_accuracy", "mean_last10"]
+METRICS: Mapping[str, str] = {
+    "final_accuracy": "accuracy (%) of the final model",
+    "mean_last10": "mean accuracy (%) of the last 10 rounds",
+}
+Mark = Literal["", "best", "second"]
+_DECIMALS = 2
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One place of a table.
+
+    Attributes
+    ----------
+    status
+        ``done`` if at least one seed is; else what the most advanced seed is; ``unplanned`` if the sweep does not
+        have this place.
+    mean, deviation
+        Over the seeds that are done; the deviation is that of a sample (n - 1), None for a single seed.
+    seeds, planned, failed
+        How many seeds are done, how many there are in the plan, and how many failed.
+    paper
+        The paper's figure, if it has one.
+    mark
+        Whether this is the best or the second best defense of its row.
+    """
+
+    status: Status | Literal["unplanned"]
+    mean: float | None = None
+    deviation: float | None = None
+    seeds: int = 0
+    planned: int = 0
+    failed: int = 0
+    paper: float | None = None
+    mark: Mark = ""
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's, in points, of the figures as they are shown."""
+        if self.mean is None or self.paper is None:
+            return None
+        return shown(self.mean) - shown(self.paper)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One setting's table."""
+
+    grid: Grid
+    metric: Metric
+    entries: Mapping[tuple[Row, Column], Entry] = field(repr=False)
+
+    def at(self, row: Row, column: Column) -> Entry:
+        """Return the entry of one place."""
+        return self.entries[row, column]
+
+    @property
+    def seed_counts(self) -> set[int]:
+        """How many seeds the means are over."""
+        return {entry.seeds for entry in self.entries.values() if entry.seeds}
+
+    @property
+    def compares(self) -> bool:
+        """Whether any place has a figure of the paper beside it."""
+        return any(entry.paper is not None and entry.planned for entry in self.entries.values())
+
+    def notes(self, *, compare: bool = True) -> list[str]:
+        """Return what a reader must know, a sentence each; with ``compare`` also about the paper's figures."""
+        notes = [f"{self.grid.setting.description}.", f"{_capital(METRICS[self.metric])}, {self._over_seeds()}."]
+        table = paper.paper_table(self.grid.setting.dataset)
+        if table is not None and compare and self.compares:
+            rounds = paper.settings()["rounds"]
+            notes.append(
+                f"The paper's figures are from its Table 1 ({table.model}, {rounds} rounds, seeds not stated)."
+            )
+        return [*notes, self._progress()]
+
+    def _over_seeds(self) -> str:
+        several = {count for count in self.seed_counts if count > 1}
+        if not several:
+            return "one seed"
+        told = f"over {min(several)} seeds" if len(several) == 1 else "with the number of seeds in brackets"
+        single = "; one seed where there is no ±" if 1 in self.seed_counts else ""
+        return f"mean ± standard deviation {told}{single}"
+
+    def _progress(self) -> str:
+        cells = self.grid.cells
+        counts = {status: sum(cell.status == status for cell in cells) for status in ("done", "failed", "running")}
+        words = [f"{counts['done']} of {len(cells)} runs done"]
+        words += [f"{counts[status]} {status}" for status in ("failed", "running") if counts[status]]
+        return ", ".join(words) + "."
+
+
+def tabulate(cells: Iterable[Cell], metric: Metric = "final_accuracy") -> list[Table]:
+    """Return one table per setting.
+
+    Parameters
+    ----------
+    cells
+        Of one or several results.
+    metric
+        The number of each run's summary that is shown.
+    """
+    return [_table(grid, metric) for grid in arrange(cells)]
+
+
+def _table(grid: Grid, metric: Metric) -> Table:
+    entries: dict[tuple[Row, Column], Entry] = {}
+    for row in grid.rows:
+        plain = {column: _entry(grid, row, column, metric) for column in grid.columns}
+        marks = _marks({column: entry.mean for column, entry in plain.items() if column.ranked})
+        for column, entry in plain.items():
+            entries[row, column] = Entry(**{**vars(entry), "mark": marks.get(column, "")})
+    return Table(grid, metric, entries)
+
+
+def _entry(grid: Grid, row: Row, column: Column, metric: Metric) -> Entry:
+    cells = grid.at(row, column)
+    known = grid.paper_accuracy(row, column)
+    if not cells:
+        return Entry("unplanned", paper=known)
+    values = [value for value in (cell.measured(metric) for cell in cells) if value is not None]
+    # A run that ended without a number (its model was not finite, say) has failed, whatever it says of itself.
+    failed = sum(cell.status == "failed" for cell in cells) + sum(cell.status == "done" for cell in cells) - len(values)
+    status: Status = "missing"
+    for better in ("running", "failed"):
+        status = better if any(cell.status == better for cell in cells) else status
+    if not values:
+        return Entry("failed" if failed else status, planned=len(cells), failed=failed, paper=known)
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return Entry("done", statistics.fmean(values), deviation, len(values), len(cells), failed, known)
+
+
+def _marks(means: Mapping[Column, float | None]) -> dict[Column, Mark]:
+    """Mark the best and the second best; what reads the same is marked the same."""
+    read = {column: shown(mean) for column, mean in means.items() if mean is not None}
+    distinct = sorted(set(read.values()), reverse=True)
+    if len(read) < 2:
+        return {}
+    marks: dict[float, Mark] = dict(zip(distinct, ("best", "second"), strict=False))
+    return {column: marks.get(value, "") for column, value in read.items()}
+
+
+def shown(value: float) -> float:
+    """Return a number as it is shown; halves as the format has them, so that ties are what a reader sees."""
+    return float(f"{value:.{_DECIMALS}f}")
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """One row's order of the defenses, ours and the paper's, among those that both have.
+
+    Attributes
+    ----------
+    ours, papers
+        The rank of each column, from 1; equal figures have equal ranks.
+    alike
+        How many of the ``pairs`` of columns are in the same order in both.
+    """
+
+    row: Row
+    ours: Mapping[Column, int]
+    papers: Mapping[Column, int]
+    alike: int
+    pairs: int
+
+
+def rankings(table: Table) -> list[Ranking]:
+    """Compare the order of the defenses with the paper's, row by row; MAB-RFL by its first preset alone."""
+    return [ranking for row in table.grid.rows if (ranking := _ranking(table, row)).pairs]
+
+
+def _ranking(table: Table, row: Row) -> Ranking:
+    ours: dict[Column, float] = {}
+    papers: dict[Column, float] = {}
+    for column in compared_columns(table):
+        entry = table.at(row, column)
+        if entry.mean is not None and entry.paper is not None:
+            ours[column], papers[column] = shown(entry.mean), shown(entry.paper)
+    pairs = list(combinations(ours, 2))
+    alike = sum(_order(ours[a], ours[b]) == _order(papers[a], papers[b]) for a, b in pairs)
+    return Ranking(row, _ranks(ours), _ranks(papers), alike, len(pairs))
+
+
+def compared_columns(table: Table) -> list[Column]:
+    """Return the columns whose order is compared with the paper's: ranked, in the paper, MAB-RFL once."""
+    columns: list[Column] = []
+    for column in table.grid.columns:
+        again = column.defense == MAB_RFL and any(other.defense == MAB_RFL for other in columns)
+        if column.ranked and not again and any(table.at(row, column).paper is not None for row in table.grid.rows):
+            columns.append(column)
+    return columns
+
+
+def _ranks(values: Mapping[Column, float]) -> dict[Column, int]:
+    return {column: 1 + sum(other > value for other in values.values()) for column, value in values.items()}
+
+
+def _order(first: float, second: float) -> int:
+    return (first > second) - (first < second)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How near a column is to the paper's, over the rows that both have."""
+
+    column: Column
+    rows: int
+    mean_difference: float
+    largest_difference: float
+    worst_row: Row
+
+
+def agreements(table: Table) -> list[Agreement]:
+    """Return, for each column that the paper has, the mean difference and the one that is furthest from zero."""
+    found = []
+    for column in table.grid.columns:
+        differences = {row: table.at(row, column).difference for row in table.grid.rows}
+        known = {row: value for row, value in differences.items() if value is not None and math.isfinite(value)}
+        if known:
+            worst = max(known, key=lambda row: abs(known[row]))
+            found.append(Agreement(column, len(known), statistics.fmean(known.values()), known[worst], worst))
+    return found
+
+
+def entry_text(entry: Entry, counts: Collection[int]) -> str:
+    """Return an entry in plain words: ``97.12 ± 0.10``, with the number of seeds if they differ within the table."""
+    if entry.mean is None:
+        return {"missing": "—", "unplanned": ""}.get(entry.status, entry.status)
+    text = f"{entry.mean:.{_DECIMALS}f}"
+    if entry.deviation is not None:
+        text += f" ± {entry.deviation:.{_DECIMALS}f}"
+    return text + seeds_text(entry, counts)
+
+
+def seeds_text(entry: Entry, counts: Collection[int]) -> str:
+    """Return the number of seeds in brackets, if a reader needs it: some are missing, or others have more."""
+    several = {count for count in counts if count > 1}
+    if entry.seeds == entry.planned and (entry.seeds == 1 or len(several) <= 1):
+        return ""
+    told = f"{entry.seeds}" if entry.seeds == entry.planned else f"{entry.seeds} of {entry.planned}"
+    return f" ({told}, {entry.failed} failed)" if entry.failed else f" ({told})"
+
+
+def difference_text(entry: Entry) -> str:
+    """Return the paper's figure and the difference, ``97.82 −0.70``; the figure alone if there is no difference yet."""
+    if entry.paper is None or not entry.planned:
+        return ""
+    text = f"{entry.paper:.{_DECIMALS}f}"
+    return text if entry.difference is None else f"{text} {signed(entry.difference)}"
+
+
+def signed(value: float) -> str:
+    """Return a difference with its sign, and a true minus.
+
+    Examples
+    --------
+    >>> signed(-0.704), signed(1.5), signed(-0.001)
+    ('−0.70', '+1.50', '±0.00')
+    """
+    text = f"{abs(value):.{_DECIMALS}f}"
+    return f"±{text}" if float(text) == 0 else f"{'−' if value < 0 else '+'}{text}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,59 @@
+"""Files that are replaced as a whole: whoever reads one sees the old content or the new one, nothing between."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a text file as a whole."""
+    replace_file(path, [text.encode("utf-8")])
+
+
+def replace_file(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
+    """Replace a file by these chunks, one after the other; they are on the disk before the old content goes.
+
+    Whatever stops it on the way (a full disk, Ctrl-C), the old file stays as it was and no other is left. That the
+    *name* survives a power failure as well takes a :func:`sync_folder` afterwards.
+    """
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        try:
+            for chunk in chunks:
+                write_all(handle, chunk)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_all(handle: int, data: bytes | memoryview) -> None:
+    """Write all of it; one call of the operating system may write less."""
+    left = memoryview(data).cast("B")
+    while left.nbytes:
+        left = left[os.write(handle, left) :]
+
+
+def sync_folder(path: Path) -> None:
+    """Have the names in a folder written to the disk, where the system can do that for folders."""
+    if os.name != "posix":  # pragma: no cover (Windows cannot open folders)
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
+    """Remove what a process killed in the middle of :func:`replace_file` left of these files."""
+    for name in names:
+        for leftover in folder.glob(f".{name}-*"):
+            leftover.unlink(missing_ok=True)

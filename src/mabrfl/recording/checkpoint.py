@@ -1,0 +1,269 @@
+"""Checkpoints: everything the next round depends on, in files that are whole, checked, and never code.
+
+A checkpoint is ``round-NNNNNNN.safetensors`` with the arrays, and ``round-NNNNNNN.json`` with everything else and
+the SHA-256 of the first. The JSON file is written last: without it there is no checkpoint. The newest two are kept,
+so that one that is damaged costs a round and not the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mabrfl._version import __version__
+from mabrfl.errors import StateError
+from mabrfl.recording.atomic import replace_file, sync_folder
+from mabrfl.recording.encoding import (
+    canonical_json,
+    decode,
+    described,
+    encode,
+    from_safetensors,
+    parse_strictly,
+    to_safetensors,
+)
+
+FORMAT = 1
+MAX_DOCUMENT = 64 * 2**20
+"""Bytes of the JSON file, far more than a hundred thousand clients need."""
+
+_NAME = re.compile(r"round-(\d{7})")
+_KEYS = {"format", "package", "round", "config_hash", "data", "arrays", "state", "checksum"}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was found in a folder of checkpoints.
+
+    Attributes
+    ----------
+    state
+        The state that was saved; None if every checkpoint there is had to be refused.
+    round
+        The last finished round; 0 without a state.
+    notes
+        One line for each checkpoint that was refused, newest first: which file, what was expected, what it has.
+    """
+
+    state: dict[str, Any] | None
+    round: int
+    notes: tuple[str, ...] = ()
+
+
+def save_checkpoint(folder: Path | str, state: Mapping[str, Any], *, round: int, config_hash: str) -> None:
+    """Save a state; it is on the disk when this returns, and the checkpoint before it stays until then.
+
+    Parameters
+    ----------
+    folder
+        Only for checkpoints; made if need be. All but the two newest are removed from it, and so are those of later
+        rounds, which belong to a future that will not be.
+    state
+        Nested tables and lists of numbers, strings and arrays.
+    round, config_hash
+        The last finished round, and the configuration of the run.
+
+    Raises
+    ------
+    StateError
+        If the state holds anything else.
+    OSError
+        If it cannot be written. Nothing that was there before has changed then.
+    """
+    folder = Path(folder)
+    if not 0 < round < 10**7:
+        raise StateError(f"a checkpoint's round must be from 1 to 9999999; got {round}")
+    encoded, arrays = encode(dict(state))
+    data_path, document_path = _paths(folder, round)
+    if not folder.is_dir():
+        folder.mkdir()
+        sync_folder(folder.parent)
+    try:
+        tally = _Tally()
+        replace_file(data_path, tally.over(to_safetensors(arrays)))
+        document: dict[str, Any] = {
+            "format": FORMAT,
+            "package": __version__,
+            "round": round,
+            "config_hash": config_hash,
+            "data": {"file": data_path.name, "bytes": tally.size, "sha256": tally.sha256.hexdigest()},
+            "arrays": described(arrays),
+            "state": encoded,
+        }
+        document["checksum"] = _checksum(document)
+        text = canonical_json(document)
+        if len(text) > MAX_DOCUMENT:
+            raise StateError(f"a checkpoint's JSON may have {MAX_DOCUMENT:,} bytes; this one has {len(text):,}")
+        replace_file(document_path, [text])
+        sync_folder(folder)
+    except BaseException:
+        if not document_path.exists():
+            data_path.unlink(missing_ok=True)
+        raise
+    _tidy(folder, round)
+
+
+def load_checkpoint(folder: Path | str, *, config_hash: str, before: int | None = None) -> Checkpoint | None:
+    """Return the newest checkpoint that is whole and of this configuration.
+
+    Parameters
+    ----------
+    folder
+        As for :func:`save_checkpoint`.
+    config_hash
+        Of the run that is to go on.
+    before
+        Only look at checkpoints of earlier rounds than this.
+
+    Returns
+    -------
+    Checkpoint or None
+        None if there is no checkpoint at all. If there are some and all are refused, one without a state, whose
+        notes say why.
+    """
+    folder = Path(folder)
+    notes: list[str] = []
+    for number in _rounds_in(folder):
+        if before is not None and number >= before:
+            continue
+        try:
+            return Checkpoint(_load(folder, number, config_hash), number, tuple(notes))
+        except StateError as error:
+            notes.append(f"checkpoint of round {number} refused: {error}")
+    return Checkpoint(None, 0, tuple(notes)) if notes else None
+
+
+def remove_checkpoints(folder: Path | str) -> None:
+    """Remove all checkpoints of a run, and their folder if nothing else is in it."""
+    folder = Path(folder)
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    # Documents first: what is left of a removal that is interrupted must not look like a checkpoint.
+    ours = [path for path in folder.iterdir() if _NAME.match(path.name.removeprefix("."))]
+    for path in sorted(ours, key=lambda path: path.suffix != ".json"):
+        path.unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _paths(folder: Path, number: int) -> tuple[Path, Path]:
+    name = f"round-{number:07d}"
+    return folder / f"{name}.safetensors", folder / f"{name}.json"
+
+
+def _rounds_in(folder: Path) -> list[int]:
+    """Return the rounds of which there is a checkpoint, newest first."""
+    names = os.listdir(folder) if folder.is_dir() else []
+    found = [_NAME.fullmatch(name.removesuffix(".json")) for name in names if name.endswith(".json")]
+    return sorted((int(match[1]) for match in found if match), reverse=True)
+
+
+class _Tally:
+    """Size and SHA-256 of what passes by."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.sha256 = hashlib.sha256()
+
+    def over(self, chunks: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+        for chunk in chunks:
+            self.size += len(chunk)
+            self.sha256.update(chunk)
+            yield chunk
+
+
+def _checksum(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical_json({key: document[key] for key in document if key != "checksum"})).hexdigest()
+
+
+def _tidy(folder: Path, newest: int) -> None:
+    """Keep the checkpoint just written and the one before it; remove all others and what interruptions left."""
+    kept = {newest, *[number for number in _rounds_in(folder) if number < newest][:1]}
+    names = {path.name for number in kept for path in _paths(folder, number)}
+    ours = [path for path in folder.iterdir() if _NAME.match(path.name.removeprefix(".")) and path.name not in names]
+    for path in sorted(ours, key=lambda path: path.suffix != ".json"):
+        path.unlink(missing_ok=True)
+
+
+def _load(folder: Path, number: int, config_hash: str) -> dict[str, Any]:
+    data_path, document_path = _paths(folder, number)
+    document = _document(document_path)
+    for key, expected in (("config_hash", config_hash), ("round", number)):
+        if document[key] != expected:
+            raise StateError(f"{document_path.name}: expected {key} {expected}, got {document[key]}")
+    told = document["data"]
+    if not isinstance(told, dict) or told.get("file") != data_path.name or not isinstance(told.get("bytes"), int):
+        raise StateError(f"{document_path.name}: does not say which data belongs to it")
+    data = _read(data_path, told["bytes"], exactly=True)
+    found = hashlib.sha256(data).hexdigest()
+    if found != told.get("sha256"):
+        raise StateError(f"{data_path.name}: expected SHA-256 {told.get('sha256')}, got {found}")
+    try:
+        arrays = from_safetensors(data)
+        for name, (expected, got) in _differences(document["arrays"], described(arrays)).items():
+            raise StateError(f"array {name!r}: expected {expected}, got {got}")
+        state = decode(document["state"], arrays)
+    except StateError as error:
+        raise StateError(f"{data_path.name}: {error}") from error
+    except RecursionError as error:
+        raise StateError(f"{document_path.name}: nested too deeply") from error
+    if not isinstance(state, dict):
+        raise StateError(f"{document_path.name}: expected a table as the state, got a {type(state).__name__}")
+    return state
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """Read the JSON file of a checkpoint: complete, unchanged to the byte, and of a format that is known."""
+    text = _read(path, MAX_DOCUMENT)
+    try:
+        document = parse_strictly(text)
+    except StateError as error:
+        raise StateError(f"{path.name}: {error}") from error
+    if not isinstance(document, dict):
+        raise StateError(f"{path.name}: expected a table, got a {type(document).__name__}")
+    found = document.get("format")
+    if found != FORMAT or isinstance(found, bool):
+        newer = isinstance(found, int) and found > FORMAT
+        hint = f"; it was written by mabrfl {document.get('package')}, this is {__version__}" if newer else ""
+        raise StateError(f"{path.name}: expected format {FORMAT}, got {found!r}{hint}")
+    if set(document) != _KEYS:
+        raise StateError(f"{path.name}: expected the keys {sorted(_KEYS)}, got {sorted(document)}")
+    expected = _checksum(document)
+    if document["checksum"] != expected:
+        raise StateError(f"{path.name}: expected checksum {expected}, got {document['checksum']}")
+    if canonical_json(document) != text:
+        raise StateError(f"{path.name}: is not written as checkpoints are; something else has changed it")
+    return document
+
+
+def _differences(expected: Any, got: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    if not isinstance(expected, dict):
+        raise StateError(f"expected a table of arrays, got a {type(expected).__name__}")
+    return {
+        name: (expected.get(name, "none of that name"), got.get(name, "none of that name"))
+        for name in sorted({*expected, *got})
+        if expected.get(name) != got.get(name)
+    }
+
+
+def _read(path: Path, size: int, *, exactly: bool = False) -> bytes:
+    """Read a regular file of at most (or exactly) this many bytes; links, pipes and devices are refused."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        handle = os.open(path, flags)
+        with open(handle, "rb") as file:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise StateError(f"{path.name}: expected a regular file")
+            if found.st_size > size or (exactly and found.st_size < size):
+                least = "" if exactly else "at most "
+                raise StateError(f"{path.name}: expected {least}{size:,} bytes, got {found.st_size:,}")
+            return file.read(size)
+    except OSError as error:
+        raise StateError(f"{path.name}: cannot be read: {error.strerror}") from error

@@ -1,0 +1,198 @@
+"""A nested state as JSON with references, and the arrays it refers to as one safetensors file.
+
+Nothing here runs code from data: what is read is numbers, strings, lists and tables, or it is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_safetensors
+
+from mabrfl.errors import StateError
+
+Arrays = Mapping[str, NDArray[Any]]
+
+MAX_HEADER = 16 * 2**20
+MAX_ARRAYS = 10_000
+DTYPES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+"""NumPy's names of the types that a checkpoint may hold, and safetensors' own."""
+
+_ARRAY, _SCALAR, _TUPLE, _FLOAT = "$array", "$scalar", "$tuple", "$float"
+_ODD_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def encode(state: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """Split a state of plain values and arrays into JSON and the arrays by name.
+
+    Names are JSON pointers (RFC 6901) into the state, so that no two are the same.
+
+    Raises
+    ------
+    StateError
+        If the state holds something else; the message says where.
+
+    Examples
+    --------
+    >>> encode({"round": 3, "rule": {"norms": np.ones(2)}})
+    ({'round': 3, 'rule': {'norms': {'$array': '/rule/norms'}}}, {'/rule/norms': array([1., 1.])})
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    return _encode(state, "", arrays), arrays
+
+
+def _encode(value: Any, place: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        if array.dtype.name not in DTYPES:
+            raise StateError(f"a checkpoint cannot hold the {array.dtype} array at {place or '/'}")
+        arrays[place] = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
+        return {_ARRAY if isinstance(value, np.ndarray) else _SCALAR: place}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_FLOAT: str(float(value))}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        entries = [_encode(entry, f"{place}/{number}", arrays) for number, entry in enumerate(value)]
+        return {_TUPLE: entries} if isinstance(value, tuple) else entries
+    if isinstance(value, Mapping):
+        return {_key(key, place): _encode(entry, f"{place}/{_escaped(key)}", arrays) for key, entry in value.items()}
+    raise StateError(
+        f"a checkpoint holds numbers, strings, arrays, lists and tables; got a {type(value).__name__} at {place or '/'}"
+    )
+
+
+def _key(key: Any, place: str) -> str:
+    if not isinstance(key, str) or key.startswith("$") or not key.isprintable():
+        raise StateError(
+            f"a checkpoint's tables have printable names that do not begin with '$'; got {key!r} at {place}"
+        )
+    return key
+
+
+def _escaped(key: Any) -> str:
+    return str(key).replace("~", "~0").replace("/", "~1")
+
+
+def decode(value: Any, arrays: Arrays) -> Any:
+    """Put a state together again; every array must be referred to exactly once."""
+    left = dict(arrays)
+    state = _decode(value, left)
+    if left:
+        raise StateError(f"nothing refers to the array {min(left)!r}")
+    return state
+
+
+def _decode(value: Any, left: dict[str, NDArray[Any]]) -> Any:
+    if isinstance(value, list):
+        return [_decode(entry, left) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    marks = [key for key in value if key.startswith("$")]
+    if not marks:
+        return {key: _decode(entry, left) for key, entry in value.items()}
+    mark, entry = marks[0], value[marks[0]]
+    if len(value) == 1 and mark == _TUPLE and isinstance(entry, list):
+        return tuple(_decode(each, left) for each in entry)
+    if len(value) == 1 and mark == _FLOAT and entry in _ODD_FLOATS:
+        return _ODD_FLOATS[entry]
+    if len(value) == 1 and mark in (_ARRAY, _SCALAR) and entry in left:
+        array = left.pop(entry)
+        return array if mark == _ARRAY else array[()]
+    raise StateError(f"{json.dumps(value)[:80]} refers to nothing that is there")
+
+
+def described(arrays: Arrays) -> dict[str, dict[str, Any]]:
+    """Return the type and shape of each array, and whether its numbers are all finite."""
+    return {
+        name: {"dtype": array.dtype.name, "shape": list(array.shape), "finite": bool(np.all(np.isfinite(array)))}
+        for name, array in sorted(arrays.items())
+    }
+
+
+def to_safetensors(arrays: Arrays) -> Iterator[bytes | memoryview]:
+    """Yield a safetensors file piece by piece, without a copy of the numbers."""
+    # Largest elements first, as the format's own library does: every array then begins at a multiple of its own.
+    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    if len(names) > MAX_ARRAYS:
+        raise StateError(f"a checkpoint holds at most {MAX_ARRAYS:,} arrays; got {len(names):,}")
+    header: dict[str, Any] = {}
+    end = 0
+    for name in names:
+        array = arrays[name]
+        start, end = end, end + array.nbytes
+        header[name] = {"dtype": DTYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in names:
+        if arrays[name].nbytes:
+            yield arrays[name].reshape(-1).view(np.uint8).data
+
+
+def from_safetensors(data: bytes) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a safetensors file; anything else is refused before memory is asked for.
+
+    Raises
+    ------
+    StateError
+        If the header is too long or lists too much, or what it lists does not fit the data exactly.
+    """
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > min(MAX_HEADER, len(data) - 8):
+        raise StateError(f"not a safetensors file: a header of {length:,} bytes in a file of {len(data):,}")
+    if data.count(b'"data_offsets"', 8, 8 + length) > MAX_ARRAYS:
+        raise StateError(f"the file lists more than {MAX_ARRAYS:,} arrays")
+    header = parse_strictly(data[8 : 8 + length])
+    if not isinstance(header, dict) or "__metadata__" in header:
+        raise StateError("not a safetensors file of a checkpoint: its header is not a table of arrays")
+    try:
+        loaded = load_safetensors(data)
+    except (SafetensorError, ValueError, TypeError, KeyError, OverflowError) as error:
+        raise StateError(f"not a safetensors file: {error}") from error
+    return {name: array if array.flags.writeable else array.copy() for name, array in loaded.items()}
+
+
+def parse_strictly(data: bytes) -> Any:
+    """Parse JSON in which no name comes twice and every number is one."""
+
+    def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a name comes twice")
+        return found
+
+    def refuse(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=table, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        cause = "nested too deeply" if isinstance(error, RecursionError) else re.sub(r"\s+", " ", str(error))
+        raise StateError(f"not valid JSON: {cause}") from error
+
+
+def canonical_json(document: Any) -> bytes:
+    """Return JSON in the one form in which checkpoints are written and checked."""
+    text = json.dumps(document, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.encode() + b"\n"

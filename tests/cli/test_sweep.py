@@ -1,0 +1,238 @@
+"""``mabrfl sweep``: what it shows, and how it ends."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mabrfl as package
+from mabrfl.cli.once import duration
+from mabrfl.experiments.grid import load_sweep
+from mabrfl.experiments.plan import folder_of
+from mabrfl.experiments.sweep import run_sweep
+from mabrfl.recording import read_rounds, read_summary
+
+importlib.import_module("mabrfl.experiments.warm")  # what is forked from here need not import it
+
+TEXT = """
+name = "tiny"
+[base]
+dataset = "digits"
+clients = 6
+rounds = 2
+training.epochs = 1
+partition.sizes = [8, 16]
+[axes]
+defense = ["fedavg", "median"]
+seed = [0, 1]
+"""
+
+
+@pytest.fixture
+def call(mabrfl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
+    """Call ``mabrfl sweep``, with processes that are forked from this one."""
+    (tmp_path / "tiny.toml").write_text(TEXT)
+    monkeypatch.setattr("mabrfl.cli.sweep.run_sweep", partial(run_sweep, start_method="fork"))
+    return partial(mabrfl, "sweep", "tiny.toml", "--jobs", "2", "--workers", "1")
+
+
+def test_a_sweep_says_what_it_does_line_by_line(call: Callable[..., Any], tmp_path: Path) -> None:
+    done = call()
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0] == "tiny: 4 cells, 0 done, 4 to run; 2 at once with 1 process(es) each"
+    assert lines[1] == "[0/4] started: defense=fedavg, seed=0"
+    assert sum("done: defense=" in line and "ETA" in line for line in lines) >= 3
+    assert lines[-1] == "4 of 4 cells are done; results in runs/tiny"
+    again = call()
+    assert again.out.splitlines() == [
+        "tiny: 4 cells, 4 done, 0 to run",
+        "4 of 4 cells are done; results in runs/tiny",
+    ]
+
+
+def test_the_plan_says_what_runs_why_and_how_long_and_touches_nothing(call: Callable[..., Any], tmp_path: Path) -> None:
+    before = call("--plan")
+    assert before.code == 0
+    assert "4 cells: 4 to do; time unknown" in before.out
+    assert not (tmp_path / "runs").exists()
+    assert call("--only", "seed=0").code == 0
+    half = call("--plan").out
+    assert "4 cells: 2 done, 2 to do; about" in half
+    assert "judged by measured rounds" in half
+    (tmp_path / "tiny.toml").write_text(TEXT.replace("epochs = 1", "epochs = 2").replace("[0, 1]", "[0, 1, 2]"))
+    changed = call("--plan").out
+    assert "changed since last time, so 4 run again: training.epochs: 1 -> 2" in changed
+    assert "4 cells of last time are no longer in the file" in changed
+    assert "6 cells: 6 to do" in changed
+    (tmp_path / "tiny.toml").write_text(TEXT)
+    assert "changed" not in call("--plan").out
+
+
+def test_only_takes_several_values_and_keys(call: Callable[..., Any], tmp_path: Path) -> None:
+    out = call("--plan", "--only", "defense=median", "--only", "seed=0", "--only", "seed=1").out
+    assert "2 cells: 2 to do" in out
+    assert "fedavg" not in out
+
+
+def test_failed_cells_are_listed_and_are_an_error_of_their_own(call: Callable[..., Any], tmp_path: Path) -> None:
+    rule = "def broken(cohort):\n    raise RuntimeError('no [bold]luck[/bold]')\n"
+    (tmp_path / "mine.py").write_text(rule)
+    (tmp_path / "tiny.toml").write_text(TEXT.replace('"median"', '"mine:broken"'))
+    done = call()
+    assert done.code == 9
+    assert done.out.count("failed: defense=mine:broken, seed=") == 2
+    assert done.out.count("no [bold]luck[/bold]") == 4
+    assert done.err == "error: 2 of 4 cells failed; --retry-failed runs them again\n"
+    again = call()
+    assert again.code == 9
+    assert "2 done, 0 to run, 2 failed earlier" in again.out
+    assert "no [bold]luck" in call("--plan").out
+    (tmp_path / "mine.py").write_text(
+        "from mabrfl.aggregation import FedAvg\ndef broken(cohort):\n    return FedAvg()(cohort)\n"
+    )
+    del sys.modules["mine"]
+    importlib.invalidate_caches()
+    assert call("--retry-failed").code == 0
+
+
+def test_time_runs_out_without_an_error(call: Callable[..., Any]) -> None:
+    done = call("--time-budget", "0.05s")
+    assert (done.code, done.err) == (0, "")
+    assert "time is up: 4 cells are left" in done.out
+    assert "0 of 4 cells are done" in done.out
+
+
+def test_a_terminal_gets_a_table_in_place(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TTY_INTERACTIVE", "1"), ("FORCE_COLOR", "1"), ("LINES", "30")):
+        monkeypatch.setenv(name, value)
+    out = call().out
+    for word in ("running", "round", "accuracy", "of 4 cells", "ETA", "done"):
+        assert word in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["no.toml"], 3, "no.toml' does not exist"),
+        (["bad.toml"], 3, "sweep file 'bad.toml': axes.sed: there is no such setting; did you mean 'seed'?"),
+        (["tiny.toml", "--only", "seed"], 2, "--only takes KEY=VALUE"),
+        (["tiny.toml", "--only", "sed=1"], 3, "neither an axis nor a setting 'sed'; did you mean 'seed'?"),
+        (["tiny.toml", "--only", "seed=7"], 3, "no cell of the sweep has seed=7"),
+        (["tiny.toml", "--time-budget", "soon"], 2, "'soon' is not a time such as 90m, 1h30m or 45s"),
+        (["tiny.toml", "--time-budget", "0m"], 2, "is not a time"),
+        (["tiny.toml", "--jobs", "0"], 3, "jobs must be from 1 to 4096; got 0"),
+        (["tiny.toml", "--out", "used"], 6, "not empty and not that of a sweep"),
+        (["tiny.toml", "--out", "used/file"], 6, "used/file"),
+        (["tiny.toml", "--checkpoint-every", "-3"], 2, "--checkpoint-every takes a number of rounds"),
+    ],
+)
+def test_a_mistake_is_one_line_and_runs_nothing(
+    mabrfl: Callable[..., Any], tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
+    (tmp_path / "tiny.toml").write_text(TEXT)
+    (tmp_path / "bad.toml").write_text("axes.sed = [1]")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").touch()
+    done = mabrfl("sweep", *arguments)
+    assert done.code == code
+    assert message in done.err
+    assert done.err.count("\n") == 1
+    assert sorted(os.listdir(tmp_path)) == ["bad.toml", "tiny.toml", "used"]
+
+
+def test_times_are_read_as_people_write_them() -> None:
+    assert [duration(text) for text in ("90m", "1h30m", "1.5h", "45s", "1h1m1s")] == [5400, 5400, 5400, 45, 3661]
+    for text in ("", "90", "m", "-3m", "1m1h", "1..5h", "inf"):
+        with pytest.raises(Exception, match="is not a time"):
+            duration(text)
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(package.__file__).resolve().parents[1]), "COLUMNS": "200"}
+
+
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "mabrfl", "sweep", "tiny.toml", *arguments],
+        cwd=folder,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for_rounds(results: Path, seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if any(path.stat().st_size for path in results.glob("cells/*/rounds.jsonl")):
+            return
+        time.sleep(0.05)
+    pytest.fail("no rounds after a minute and a half")
+
+
+def alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_real_sweep_stops_within_seconds_of_ctrl_c_and_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TEXT.replace("rounds = 2", "rounds = 40"))
+    with started(tmp_path, "--only", "seed=0") as process:
+        wait_for_rounds(tmp_path / "runs" / "tiny")
+        begin = time.monotonic()
+        # As a terminal does it: everybody in the foreground gets the signal.
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert time.monotonic() - begin < 5
+    assert process.returncode == 130
+    assert err == "interrupted; go on with: mabrfl sweep tiny.toml\n", err
+    assert "Traceback" not in out
+    deadline = time.monotonic() + 5
+    while alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(process.pid), "a process of the sweep is still there"
+    begun = {path: read_rounds(path.parent).records for path in (tmp_path / "runs").rglob("rounds.jsonl")}
+    assert not list((tmp_path / "runs").rglob("failed.json"))
+    with started(tmp_path, "--only", "seed=0") as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    assert "started after round" in out or any(len(records) in (0, 40) for records in begun.values())
+    for path, records in begun.items():
+        whole = max(len(records) - 1, 0)  # the last may have been torn
+        assert read_rounds(path.parent).records[:whole] == records[:whole]
+        assert read_summary(path.parent)["rounds"] == 40
+
+
+@pytest.mark.slow
+def test_a_real_sweep_killed_again_and_again_ends_as_one_that_was_not(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TEXT.replace("rounds = 2", "rounds = 40"))
+    cells = load_sweep(tmp_path / "tiny.toml").cells
+    for number in range(6):
+        with started(tmp_path) as process:
+            wait_for_rounds(tmp_path / "runs" / "tiny")
+            time.sleep(0.3 * number)
+            process.kill()
+            process.communicate(timeout=60)
+    with started(tmp_path) as process:
+        process.communicate(timeout=300)
+    assert process.returncode == 0
+    with started(tmp_path, "--out", "whole", "--jobs", "1", "--workers", "2") as process:
+        process.communicate(timeout=300)
+    for cell in cells:
+        one, other = (read_summary(folder_of(tmp_path / place, cell.key)) for place in ("runs/tiny", "whole"))
+        assert one["weights_sha256"] == other["weights_sha256"]

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mabrfl.cli import plot
+from mabrfl.experiments.figures import ALL, FIGURES
+from result_folders import small_sweep, write_sweep
+
+USAGE, STATE, OUTPUT = 2, 5, 6
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    return write_sweep(tmp_path / "small", small_sweep())
+
+
+@pytest.mark.usefixtures("sweep")
+def test_table_prints_markdown_with_the_paper_beside_it(mabrfl: Callable[..., Any]) -> None:
+    done = mabrfl("table", "small")
+    assert done.code == 0
+    assert done.err == ""
+    lines = done.out.splitlines()
+    assert lines[0] == "**MNIST, mnist-cnn-small, 4 rounds**"
+    (row,) = [line for line in lines if "LIE" in line]
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells == [
+        "30%",
+        "LIE",
+        "—<br>93.63",
+        "*80.00 (1 of 2, 1 failed)*<br>79.73 +0.27",
+        "running<br>93.68",
+        "**96.50 ± 0.71**<br>97.05 −0.55",
+        "",
+    ]
+
+
+@pytest.mark.usefixtures("sweep")
+def test_packed_results_give_the_same_table_as_their_folder(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
+    packed = mabrfl("pack", "small", "results/small.json.gz")
+    assert packed.code == 0
+    size = f"{(tmp_path / 'results' / 'small.json.gz').stat().st_size:,}"
+    assert packed.out == (f"results/small.json.gz: 9 runs (6 done, 1 failed, 1 running, 1 missing), {size} bytes\n")
+    for options in ([], ["--ranks"], ["--format", "latex"], ["--metric", "mean_last10", "--no-compare"]):
+        assert mabrfl("table", "results/small.json.gz", *options).out == mabrfl("table", "small", *options).out
+
+
+@pytest.mark.usefixtures("sweep")
+def test_table_goes_into_a_file_as_a_whole(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
+    done = mabrfl("table", "small", "--format", "csv", "--out", "new/table.csv")
+    assert (done.code, done.out) == (0, "")
+    text = (tmp_path / "new" / "table.csv").read_text(encoding="utf-8")
+    assert [line["defense"] for line in csv.DictReader(io.StringIO(text))][:3] == ["krum", "mab-rfl", "fedavg"]
+    assert os.listdir(tmp_path / "new") == ["table.csv"]
+
+
+def test_results_given_twice_are_taken_once_and_more_seeds_are_added(
+    mabrfl: Callable[..., Any], tmp_path: Path
+) -> None:
+    write_sweep(tmp_path / "a", [({"defense": "krum", "seed": 0}, 80.0), ({"defense": "krum", "seed": 1}, 82.0)])
+    write_sweep(tmp_path / "b", [({"defense": "krum", "seed": 1}, 82.0), ({"defense": "krum", "seed": 2}, 84.0)])
+    assert "82.00 ± 2.00" in mabrfl("table", "a", "b", "a", "--no-compare").out
+
+
+@pytest.mark.usefixtures("sweep")
+def test_plot_writes_the_pictures_asked_for_and_names_them(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
+    done = mabrfl("plot", "small", "--figure", "isolation", "--figure", "accuracy", "--format", "svg", "--out", "p")
+    assert done.code == 0
+    names = ["isolation-mnist-mnist-cnn-small-4-rounds-lie.svg", "accuracy-mnist-mnist-cnn-small-4-rounds.svg"]
+    assert done.out.split() == [f"p/{name}" for name in names]
+    assert sorted(os.listdir(tmp_path / "p")) == sorted(names)
+
+
+@pytest.mark.usefixtures("sweep")
+def test_report_writes_one_page(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
+    done = mabrfl("report", "small", "--out", "page.html", "--title", "My <results>")
+    assert (done.code, done.out) == (0, "page.html\n")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>")
+    assert "<title>My &lt;results&gt;</title>" in text
+
+
+def test_the_command_line_knows_every_figure() -> None:
+    assert (*FIGURES, ALL) == plot.NAMES
+
+
+MISTAKES: dict[str, tuple[list[str], int, str]] = {
+    "no results": (["table"], USAGE, "Missing argument"),
+    "results that are not there": (["table", "nowhere"], STATE, "there are no results at 'nowhere'"),
+    "a folder without results": (["plot", "."], STATE, "holds no results"),
+    "a file that is none": (["report", "file"], STATE, "is not a packed results file, or is damaged"),
+    "an unknown format": (["table", "small", "--format", "html"], USAGE, "--format: unknown 'html'; known: csv"),
+    "an unknown metric": (["table", "small", "--metric", "accuracy"], USAGE, "did you mean 'final_accuracy'"),
+    "an unknown figure": (["plot", "small", "--figure", "sampler"], USAGE, "did you mean 'sampling'?"),
+    "an unknown picture": (["plot", "small", "--format", "pdf"], USAGE, "--format: unknown 'pdf'"),
+    "a figure that cannot be": (["plot", "small", "--figure", "sampling"], STATE, "needs runs that are done"),
+    "pictures into a file": (["plot", "small", "--out", "file"], USAGE, "--out: 'file' is a file"),
+    "a table into a folder": (["table", "small", "--out", "small"], OUTPUT, "cannot write 'small'"),
+    "a page below a file": (["report", "small", "--out", "file/x.html"], OUTPUT, "cannot write 'file/x.html'"),
+    "packing over a file": (["pack", "small", "file"], OUTPUT, "exists and is no packed results file"),
+    "packing nothing": (["pack", "nowhere", "x.json.gz"], STATE, "there are no results"),
+    "an option twice": (["table", "small", "--format", "csv", "--format", "latex"], USAGE, "was given 2 times"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_line_on_stderr_and_changes_nothing(
+    mabrfl: Callable[..., Any], tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
+    write_sweep(tmp_path / "small", [({"defense": "krum"}, 80.0)])
+    (tmp_path / "file").write_text("mine")
+    done = mabrfl(*arguments)
+    assert (done.code, done.out) == (code, "")
+    assert message in done.err
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    assert sorted(os.listdir(tmp_path)) == ["file", "small"]
+    assert (tmp_path / "file").read_text() == "mine"

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mabrfl.drawing import render
+from mabrfl.errors import ConfigError, OutputError, StateError
+from mabrfl.experiments.curves import curve, isolation_curve, selection_curves, share_curve
+from mabrfl.experiments.figures import CAPTIONS, FIGURES, draw, save_figures
+from mabrfl.experiments.panels import literal
+from mabrfl.experiments.results import Cell
+from result_folders import make_cell
+
+LIE: dict[str, Any] = {"attack": "lie", "attackers": 0.3}
+
+
+def cells_of_a_table() -> list[Cell]:
+    cells = [make_cell(97.0, defense="mab-rfl"), make_cell(98.0, defense="fedavg"), make_cell(95.0, defense="krum")]
+    for attack in ("lie", "label-flip"):
+        cells += [make_cell(90.0 + seed, defense="mab-rfl", attack=attack, attackers=0.3, seed=seed) for seed in (0, 1)]
+        cells += [make_cell(70.0, defense="krum", attack=attack, attackers=0.3)]
+    return cells
+
+
+def with_series(cell: Cell, **series: Any) -> Cell:
+    length = len(next(iter(series.values())))
+    return cell.model_copy(update={"series": {"round": list(range(1, length + 1)), **series}})
+
+
+def only(figures: dict[str, Figure]) -> tuple[str, Figure]:
+    ((stem, figure),) = figures.items()
+    return stem, figure
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def visible(figure: Figure) -> list[Axes]:
+    return [axes for axes in figure.axes if axes.get_visible()]
+
+
+def test_a_curve_is_the_mean_over_seeds_with_the_sample_deviation() -> None:
+    cells = [with_series(make_cell(), accuracy=values) for values in ([10.0, 20.0, None], [30.0, None, None])]
+    found = curve(cells, "accuracy")
+    np.testing.assert_array_equal(found.rounds, [1, 2, 3])
+    np.testing.assert_array_equal(found.mean, [20.0, 20.0, np.nan])
+    assert found.deviation is not None
+    np.testing.assert_allclose(found.deviation[0], np.sqrt(200.0))
+    assert curve([], "accuracy").empty
+    assert curve(cells, "no such series").empty
+
+
+def test_cells_of_unequal_length_are_cut_to_the_shortest() -> None:
+    cells = [with_series(make_cell(), accuracy=values) for values in ([10.0, 20.0, 30.0], [20.0, 30.0])]
+    np.testing.assert_array_equal(curve(cells, "accuracy").mean, [15.0, 25.0])
+
+
+def test_precision_and_recall_add_up_counts_of_five_rounds_and_all_seeds() -> None:
+    caught, missed = [1, 0, 0, 0, 0, 0, 3], [1, 0, 0, 0, 0, 0, 1]
+    cells = [with_series(make_cell(), caught=caught, missed=missed) for _ in range(2)]
+    # Rounds 1-5 see the first round, round 6 sees nothing, round 7 sees 6 of 8.
+    recall = share_curve(cells, ("caught",), ("caught", "missed")).mean
+    np.testing.assert_array_equal(recall, [50, 50, 50, 50, 50, np.nan, 75])
+
+
+def test_selection_is_a_share_of_the_honest_and_of_the_attackers() -> None:
+    cell = with_series(make_cell(**LIE), selected=[10, 7, 7], selected_malicious=[3, 0, 3])
+    honest, malicious = selection_curves([cell])
+    np.testing.assert_allclose(honest.mean, [100, 100, 100 * (7 + 7 + 4) / 21])
+    np.testing.assert_allclose(malicious.mean, [100, 50, 100 * 6 / 9])
+    assert selection_curves([with_series(make_cell(), selected=[5], selected_malicious=[0])])[1].empty
+
+
+def test_an_attacker_is_isolated_after_the_round_it_was_last_selected_in_but_not_at_the_very_end() -> None:
+    cell = make_cell(**LIE).model_copy(
+        update={"clients": {"attacker": [False, True, True, True, True], "last_selected": [4, 0, 2, 3, 4]}}
+    )
+    found = isolation_curve([cell], "last_selected")
+    np.testing.assert_array_equal(found.rounds, [0, 1, 2, 3, 4])
+    np.testing.assert_array_equal(found.mean, [25, 25, 50, 75, 75])
+    assert isolation_curve([make_cell()], "last_selected").empty
+
+
+def test_all_gives_every_figure_that_the_results_have() -> None:
+    stems = list(draw(cells_of_a_table()))
+    scale = "mnist-mnist-cnn-small-4-rounds"
+    # Every run made by hand has the fact, not only MAB-RFL's.
+    expected = [f"similarity-{scale}-{name}" for name in ("krum", "mab-rfl-paper", "fedavg")]
+    expected += [f"attackers-{scale}-lie", f"attackers-{scale}-lf", f"accuracy-{scale}"]
+    expected += [
+        f"{name}-{scale}-{attack}"
+        for name in ("detection", "selection", "reputation", "isolation")
+        for attack in ("lie", "lf")
+    ]
+    assert stems == expected
+
+
+def test_accuracy_has_a_panel_per_scenario_and_a_line_per_defense() -> None:
+    _, figure = only(draw(cells_of_a_table(), "accuracy"))
+    assert [axes.get_title(loc="left") for axes in visible(figure)] == ["no attack", "30% LIE", "30% LF"]
+    assert [len(axes.lines) for axes in visible(figure)] == [3, 2, 2]
+    assert legend(figure) == ["Krum", "MAB-RFL paper", "FedAvg"]
+    krum = visible(figure)[1].lines[0]
+    np.testing.assert_array_equal(krum.get_xydata(), [[1, 40], [2, 50], [3, 60], [4, 70]])
+
+
+def test_accuracy_against_attackers_begins_where_nobody_attacks_and_has_gaps_where_runs_are_missing() -> None:
+    cells = [*cells_of_a_table(), make_cell(60.0, defense="krum", attack="lie", attackers=0.4)]
+    figure = draw(cells, "attackers")["attackers-mnist-mnist-cnn-small-4-rounds-lie"]
+    (axes,) = figure.axes
+    krum, mab_rfl, fedavg = (line for line in axes.lines if line.get_marker() not in ("None", "_", "", "|"))
+    np.testing.assert_array_equal(krum.get_xydata(), [[0, 95], [30, 70], [40, 60]])
+    np.testing.assert_array_equal(mab_rfl.get_xydata(), [[0, 97], [30, 90.5], [40, np.nan]])
+    np.testing.assert_array_equal(fedavg.get_ydata(), [98, np.nan, np.nan])
+    assert legend(figure) == ["Krum", "MAB-RFL paper", "FedAvg"]
+
+
+def test_the_papers_values_are_drawn_on_request() -> None:
+    figure = draw(cells_of_a_table(), "attackers", compare=True)["attackers-mnist-mnist-cnn-small-4-rounds-lie"]
+    drawn = [np.asarray(line.get_xydata()).tolist() for line in figure.axes[0].lines]
+    assert [[0.0, 97.82], [30.0, 97.05]] in drawn
+    assert [[0.0, 95.56], [30.0, 79.73]] in drawn
+    assert legend(figure)[-1] == "the paper's, same colour"
+
+
+def test_sampling_has_a_line_per_value_of_that_axis() -> None:
+    cells = [
+        make_cell(90.0, axes={"sampling": "random A"}, defense="fedavg", selector="uniform", **LIE),
+        make_cell(95.0, axes={"sampling": "rational"}, defense="fedavg", selector="uniform"),
+        make_cell(97.0, axes={"sampling": "rational"}, defense="fedavg", selector="uniform", seed=1),
+        make_cell(50.0, defense="krum"),
+    ]
+    stem, figure = only(draw(cells, "sampling"))
+    assert stem == "sampling-mnist-mnist-cnn-small-4-rounds"
+    assert legend(figure) == ["random A", "rational"]
+    assert [line.get_ydata()[-1] for line in figure.axes[0].lines] == [90.0, 96.0]  # type: ignore[index]
+
+
+def test_similarity_has_the_cosine_on_the_left_and_the_distance_on_the_right() -> None:
+    _, figure = only(draw([make_cell(90.0), make_cell(80.0, **LIE)], "similarity"))
+    left, right = figure.axes
+    np.testing.assert_allclose(left.lines[0].get_ydata(), [0.5, 0.25, 0.166667, 0.125])
+    np.testing.assert_allclose(right.lines[0].get_ydata(), [2.0, 1.0, 0.666667, 0.5])
+    assert right.get_ylabel() == "largest Euclidean distance"
+
+
+def test_similarity_has_a_picture_per_defense() -> None:
+    cells = [make_cell(90.0, preset="paper"), make_cell(90.0, preset="reference"), make_cell(80.0, **LIE)]
+    assert [str(figure.get_suptitle()) for figure in draw(cells, "similarity").values()] == [
+        "MNIST, mnist-cnn-small, 4 rounds: MAB-RFL paper",
+        "MNIST, mnist-cnn-small, 4 rounds: MAB-RFL reference",
+    ]
+
+
+def test_similarity_does_without_a_distance_that_was_not_recorded() -> None:
+    cell = make_cell(90.0)
+    series = {name: values for name, values in cell.series.items() if name != "largest_distance"}
+    _, figure = only(draw([cell.model_copy(update={"series": series})], "similarity"))
+    assert len(figure.axes) == 1
+
+
+def test_selection_leaves_out_those_who_select_everybody() -> None:
+    figures = draw(cells_of_a_table(), "selection")
+    assert legend(next(iter(figures.values()))) == ["MAB-RFL paper", "honest clients", "attackers"]
+
+
+def test_isolation_shows_for_those_who_select_everybody_only_who_is_never_accepted_again() -> None:
+    _, figure = only(draw([make_cell(90.0, defense="krum", **LIE)], "isolation"))
+    (line,) = figure.axes[0].lines
+    # All three attackers are accepted in round 1 for the last time.
+    np.testing.assert_array_equal(line.get_ydata(), [0, 100, 100, 100, 100])
+
+
+def test_reputation_has_both_sides_with_a_band_each() -> None:
+    _, figure = only(draw([make_cell(90.0, defense="mab-rfl", **LIE)], "reputation"))
+    (axes,) = figure.axes
+    assert [set(line.get_ydata()) for line in axes.lines] == [{0.75}, {0.25}]
+    assert len(axes.collections) == 2
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_results_without_a_finished_run_say_what_a_figure_needs(figure: str) -> None:
+    with pytest.raises(StateError, match=f"nothing to draw: figure '{figure}' needs runs that are done"):
+        draw([make_cell(status="failed", **LIE), make_cell(status="missing")], figure)
+    assert figure in CAPTIONS
+
+
+def test_an_unknown_figure_is_named_with_its_neighbour() -> None:
+    with pytest.raises(ConfigError, match="unknown figure 'acuracy'; did you mean 'accuracy'"):
+        draw([make_cell()], "acuracy")
+
+
+def test_two_settings_of_one_title_get_two_files() -> None:
+    cells = [make_cell(90.0), make_cell(80.0, training={"epochs": 1})]
+    assert list(draw(cells, "accuracy")) == [
+        "accuracy-mnist-mnist-cnn-small-4-rounds",
+        "accuracy-mnist-mnist-cnn-small-4-rounds-2",
+    ]
+
+
+def test_the_same_results_give_the_same_bytes_whatever_the_users_style(tmp_path: Path) -> None:
+    cells = [make_cell(90.0, **LIE), make_cell(95.0)]
+    first = save_figures(draw(cells, "attackers"), tmp_path / "a")
+    with mpl.rc_context({"font.size": 25, "axes.facecolor": "black", "svg.hashsalt": None, "savefig.dpi": 10}):
+        second = save_figures(draw(cells, "attackers"), tmp_path / "b")
+    assert [path.suffix for path in first] == [".png", ".svg"]
+    for one, two in zip(first, second, strict=True):
+        assert one.read_bytes() == two.read_bytes()
+    assert b"<dc:date>" not in first[1].read_bytes()
+    assert mpl.__version__.encode() not in first[0].read_bytes()[:2000] + first[1].read_bytes()[:2000]
+
+
+def test_only_the_endings_asked_for_are_saved(tmp_path: Path) -> None:
+    saved = save_figures(draw([make_cell()], "accuracy"), tmp_path / "new" / "folder", ["svg"])
+    assert [path.name for path in saved] == ["accuracy-mnist-mnist-cnn-small-4-rounds.svg"]
+    assert list((tmp_path / "new" / "folder").iterdir()) == saved
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot write"):
+        save_figures(draw([make_cell()], "accuracy"), tmp_path / "file", ["svg"])
+
+
+def test_names_with_dollars_and_underscores_are_drawn_as_they_are() -> None:
+    cell = make_cell(90.0, defense="krum", **LIE)
+    odd = cell.model_copy(update={"config": {**cell.config, "model": r"$\nonsense{$", "defense": "_hidden$x"}})
+    _, figure = only(draw([odd], "accuracy"))
+    render(figure, "svg")
+    assert legend(figure) == [literal("_hidden$x")]
+    assert len(figure.legends) == 1
+
+
+def test_drawing_leaves_pyplot_and_the_users_style_alone() -> None:
+    from matplotlib import pyplot as plt
+
+    before = plt.get_fignums(), dict(mpl.rcParams)
+    render(only(draw([make_cell()], "accuracy"))[1], "png")
+    assert (plt.get_fignums(), dict(mpl.rcParams)) == before

@@ -1,0 +1,325 @@
+"""Sweep files: which cells follow from them, what a cell's identity is, and what is wrong with a file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mabrfl.config import RunConfig, config_hash, load_config, resolve
+from mabrfl.config.toml import known_keys
+from mabrfl.errors import ConfigError
+from mabrfl.experiments.cells import select
+from mabrfl.experiments.grid import Sweep, load_sweep, parse_sweep
+from mabrfl.experiments.plan import changes, plan_entries
+from mabrfl.presets import options
+
+EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
+
+
+def sweep(text: str) -> Sweep:
+    return parse_sweep(text.encode())
+
+
+def labels(text: str) -> list[str]:
+    return [cell.label for cell in sweep(text).cells]
+
+
+def test_axes_are_multiplied_the_first_outermost() -> None:
+    assert labels("axes.seed = [1, 2]\naxes.defense = ['krum', 'median']") == [
+        "seed=1, defense=krum",
+        "seed=1, defense=median",
+        "seed=2, defense=krum",
+        "seed=2, defense=median",
+    ]
+
+
+def test_an_axis_may_reach_into_sections_and_hold_lists() -> None:
+    text = (
+        "axes.training.epochs = [1, 3]\naxes.'partition.sizes' = [[5, 9], [6, 8]]\naxes.defense_options.alpha = [-0.2]"
+    )
+    cells = sweep(text).cells
+    assert [(cell.config.training.epochs, cell.config.partition.sizes) for cell in cells] == [
+        (1, (5, 9)),
+        (1, (6, 8)),
+        (3, (5, 9)),
+        (3, (6, 8)),
+    ]
+    assert cells[0].axes == {"training.epochs": 1, "partition.sizes": [5, 9], "defense_options.alpha": -0.2}
+    assert cells[0].config.defense_options["alpha"] == -0.2
+
+
+def test_a_point_of_an_axis_may_be_several_settings_under_one_label() -> None:
+    cells = sweep(
+        """
+        base.training.epochs = 2
+        [[axes.row]]
+        label = "30 % of label flippers"
+        attack = "label-flip"
+        attackers = 0.3
+        [[axes.row]]
+        attack = "lie"
+        training.batch_size = 8
+        attackers = 4
+        """
+    ).cells
+    assert [cell.axes for cell in cells] == [
+        {"row": "30 % of label flippers"},
+        {"row": "attack=lie, training.batch_size=8, attackers=4"},
+    ]
+    assert [cell.config.num_attackers for cell in cells] == [6, 4]
+    assert [(cell.config.training.epochs, cell.config.training.batch_size) for cell in cells] == [(2, 16), (2, 8)]
+
+
+def test_grids_add_up_and_what_is_the_same_is_run_once() -> None:
+    text = """
+    [base]
+    attackers = 0.3
+    [[grid]]
+    axes.defense = ["krum", "median"]
+    [[grid]]
+    base = { attack = "lie", rounds = 5 }
+    axes.defense = ["krum", "fedavg"]
+    exclude = [{ defense = "fedavg", attack = ["lie", "ipm"] }]
+    [[grid]]
+    axes.defense = ["median", "faba"]
+    axes.seed = [0]
+    """
+    cells = sweep(text).cells
+    assert [(cell.config.defense, cell.config.attack) for cell in cells] == [
+        ("krum", "none"),
+        ("median", "none"),
+        ("krum", "lie"),
+        ("faba", "none"),
+    ]
+    assert [cell.config.rounds for cell in cells] == [30, 30, 5, 30]
+    assert len({cell.key for cell in cells}) == 4
+
+
+def test_what_no_setting_says_cannot_make_two_cells() -> None:
+    # Without an attack the share of attackers says nothing, and the number of workers never does.
+    assert len(sweep("axes.attackers = [0.1, 0.3]").cells) == 1
+    assert len(sweep("axes.workers = [1, 2]").cells) == 1
+    assert len(sweep("axes.seed = [0]").cells) == len(sweep("").cells) == 1
+
+
+def test_a_cell_is_the_run_that_its_configuration_file_would_be() -> None:
+    cell = sweep("base.attack = 'lie'\naxes.attackers = [0.3]\naxes.training.epochs = [1]").cells[0]
+    assert cell.key == config_hash(load_config(None, {"attack": "lie", "attackers": 0.3, "training.epochs": 1}))
+    assert config_hash(RunConfig(**cell.plain_config)) == cell.key
+
+
+BASE: dict[str, Any] = {"attack": "lie", "attackers": 0.3, "partition.kind": "iid"}
+OTHERWISE: dict[str, Any] = {
+    "dataset": "fashion-mnist",
+    "model": "mnist-cnn",
+    "defense": "krum",
+    "preset": "reference",
+    "selector": "all",
+    "attack": "ipm",
+    "attackers": 0.2,
+    "allow_majority": True,
+    "attackers_chosen": "last",
+    "clients": 21,
+    "rounds": 31,
+    "seed": 1,
+    "assumed_malicious": 1,
+    "training.epochs": 4,
+    "training.batch_size": 17,
+    "training.optimizer": "sgd",
+    "training.learning_rate": 0.5,
+    "training.momentum": 0.5,
+    "training.weight_decay": 0.1,
+    "training.optimizer_state": "kept",
+    "training.init": "default",
+    "partition.kind": "dirichlet",
+    "partition.q": 0.6,
+    "partition.concentration": 0.6,
+    "partition.sizes": [3, 5],
+    "partition.draw": "disjoint",
+    "partition.skip_last": True,
+    "partition.dominant": "balanced",
+}
+NO_EFFECT = {"workers", "device"}
+SECTIONS = {"training", "partition", "defense_options", "selector_options", "attack_options"}
+
+
+def identity(**settings: Any) -> str:
+    return config_hash(load_config(None, {**BASE, **settings}))
+
+
+@pytest.mark.parametrize("key", sorted(set(known_keys()) - NO_EFFECT - SECTIONS))
+def test_any_other_setting_is_another_cell(key: str) -> None:
+    assert key in OTHERWISE, f"say here what else '{key}' could be"
+    extra = {"training.optimizer": "sgd"} if key == "training.momentum" else {}
+    assert identity(**extra, **{key: OTHERWISE[key]}) != identity(**extra)
+
+
+@pytest.mark.parametrize("option", sorted(asdict(options("paper", "digits"))))
+def test_any_other_option_of_the_defense_is_another_cell(option: str) -> None:
+    before = asdict(options("paper", "digits"))[option]
+    tried = [before + 1, before + 0.125, before - 0.125] if not isinstance(before, str) else WORDS[option]
+    found = set()
+    for value in tried:
+        try:
+            found.add(identity(**{f"defense_options.{option}": value}))
+        except ConfigError:
+            continue
+    assert found
+    assert identity() not in found
+
+
+WORDS = {
+    "inclusion": ["cutoffs"],
+    "empty_selection": ["all"],
+    "beliefs": ["reset"],
+    "graph_vectors": ["momentum"],
+    "momentum_memory": ["unit"],
+    "momentum_updated": ["selected"],
+    "momentum_age": ["selected"],
+    "edge_test": ["above"],
+    "component_ties": ["lowest-id"],
+    "linkage": ["average"],
+    "cluster_means": ["unit"],
+    "alpha_test": ["below"],
+    "equal_clusters": ["first"],
+    "small_cohort": ["count-crash"],
+    "step_size": ["median"],
+    "weighting": ["examples"],
+}
+
+
+def test_options_of_attacks_and_selectors_are_part_of_the_identity() -> None:
+    assert identity(**{"attack": "ipm", "attack_options.epsilon": 2.0}) != identity(attack="ipm")
+    uniform = {"defense": "krum", "selector": "uniform"}
+    assert identity(**uniform, **{"selector_options.num_selected": 3}) != identity(**uniform)
+
+
+def test_what_has_no_effect_is_no_part_of_the_identity() -> None:
+    assert identity(workers=3) == identity(workers=1) == identity(device="cuda")
+
+
+MISTAKES = {
+    "unknown key": ("nmae = 'x'", "unknown key 'nmae' in a sweep file; did you mean 'name'?"),
+    "setting outside base": ("rounds = 5", "unknown key 'rounds' in a sweep file; settings of the runs belong into"),
+    "bad name": ("name = '../x'", "name must be made of letters"),
+    "name that is no text": ("name = 3", "name must be made of letters"),
+    "unknown setting": ("base.round = 5", "unknown key 'round'; did you mean 'rounds'?"),
+    "unknown axis": ("axes.defence = ['krum']", "axes.defence: there is no such setting; did you mean 'defense'?"),
+    "a section as an axis": ("axes.training = [1]", "axes.training: there is no such setting"),
+    "unknown setting of a point": ("axes.row = [{atack = 'lie'}]", "no setting 'atack'; did you mean 'attack'?"),
+    "no values": ("axes.seed = []", "axes.seed must be a list of values"),
+    "a value for a list": ("axes.seed = 3", "axes.seed must be a list of values; got 3"),
+    "wrong value": ("axes.rounds = [1, 0]", "at rounds=0: rounds must be greater than or equal to 1; got 0"),
+    "unknown defense": ("axes.defense = ['krumm']", "at defense=krumm: unknown defense 'krumm'; did you mean 'krum'?"),
+    "wrong option": ("axes.defense_options.alfa = [1]", "has no option 'alfa'; did you mean 'alpha'?"),
+    "twice the same": ("axes.seed = [1]\naxes.row = [{seed = 2}]", "two axes set 'seed'"),
+    "label that is no text": ("axes.row = [{label = 3, seed = 2}]", "a label must be a string; got 3"),
+    "axes beside grids": ("axes.seed = [1]\n[[grid]]\naxes.seed = [2]", "[axes] at the top does not go with [[grid]]"),
+    "grid that is none": ("grid = 3", "grid must be a list of tables"),
+    "unknown key of a grid": ("[[grid]]\naxis.seed = [1]", "unknown key 'axis' in [[grid]] number 1"),
+    "place in a grid": ("[[grid]]\n[[grid]]\naxes.rounds = [0]", "grid 2: at rounds=0: rounds must be"),
+    "exclude nothing": ("exclude = [{}]", "exclude must be a list of tables"),
+    "exclude unknown": (
+        "exclude = [{deffense = 'x'}]",
+        "exclude: no axis or setting 'deffense'; did you mean 'defense'?",
+    ),
+    "nothing left": ("axes.seed = [1]\nexclude = [{seed = 1}]", "no cell is left to run"),
+    "no TOML": ("axes = ", "is not valid TOML"),
+    "too many": ("\n".join(f"axes.{key} = {list(range(1, 101))}" for key in ("seed", "rounds", "clients")), "at most"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_line_that_names_the_place(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        sweep(text)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("sweep")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no\.toml' does not exist"):
+        load_sweep(tmp_path / "no.toml")
+    (tmp_path / "x.toml").write_text("axes.seed = [1, 2]")
+    assert load_sweep(tmp_path / "x.toml").name == "x"
+
+
+GRID = """
+base.attack = "lie"
+axes.attackers = [0.1, 0.3]
+axes.row = [{ label = "ours", preset = "paper" }, { defense = "krum" }]
+"""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "number"),
+    [
+        ({"attackers": [0.3]}, 2),
+        ({"attackers": ["0.3"]}, 2),
+        ({"attackers": [0.1, 0.3]}, 4),
+        ({"row": ["ours"]}, 2),
+        ({"defense": ["krum"]}, 2),
+        ({"defense": ["krum"], "attackers": [0.1]}, 1),
+        ({"training.epochs": [3]}, 4),
+        ({"allow_majority": [False]}, 4),
+    ],
+)
+def test_only_takes_axes_labels_and_settings(wanted: dict[str, list[Any]], number: int) -> None:
+    assert len(select(sweep(GRID).cells, wanted)) == number
+
+
+def test_only_refuses_what_no_cell_has() -> None:
+    cells = sweep(GRID).cells
+    with pytest.raises(ConfigError, match="neither an axis nor a setting 'defence'; did you mean 'defense'"):
+        select(cells, {"defence": ["krum"]})
+    with pytest.raises(ConfigError, match=r"no cell of the sweep has attackers=0\.2 or 0\.4"):
+        select(cells, {"attackers": [0.2, 0.4]})
+    with pytest.raises(ConfigError, match="no cell"):
+        select(cells, {"allow_majority": [0]})
+
+
+def test_what_changed_since_last_time_is_named_by_its_key() -> None:
+    before = plan_entries(sweep("base.rounds = 5\naxes.seed = [1, 2]\naxes.defense = ['krum', 'median']").cells)
+    now = sweep(
+        "base.rounds = 6\nbase.training.epochs = 1\naxes.seed = [1, 3]\naxes.defense = ['krum', 'median']"
+    ).cells
+    found = changes(before, now)
+    assert set(found.values()) == {"rounds: 5 -> 6, training.epochs: 3 -> 1"}
+    assert set(found) == {cell.key for cell in now if cell.config.seed == 1}
+    assert changes(plan_entries(now), now) == {}
+    assert changes([], now) == {}
+
+
+def test_the_experiments_of_the_repository_are_all_there() -> None:
+    names = {path.stem for path in EXPERIMENTS}
+    tables = {f"table1-{data}{size}" for data in ("mnist", "cifar10") for size in ("", "-laptop")}
+    assert names >= tables | {"figure1a", "figure1b", "selection"}
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_an_experiment_says_what_it_is_and_can_be_read(path: Path) -> None:
+    head = path.read_text().split("\n\n")[0]
+    for word in ("Fixed:", "Varies:", "Command:", "Minutes:"):
+        assert f"# {word}" in head, f"the header of {path.name} lacks '{word}'"
+    read = load_sweep(path)
+    assert read.name == path.stem
+    assert f"mabrfl sweep experiments/{path.name}" in head
+    told = [int(word) for word in head.replace(",", "").replace(":", "").split() if word.isdigit()]
+    assert len(read.cells) in told, f"{path.name} has {len(read.cells)} cells; its header says otherwise"
+    assert {cell.config.clients for cell in read.cells} == {50}
+    assert resolve(read.cells[-1].config) == read.cells[-1].config
+
+
+def test_the_tables_have_every_row_and_column_of_the_paper() -> None:
+    columns = {"centered-clip", "dnc", "faba", "krum", "median", "mab-rfl", "fedavg"}
+    attacks, counts = ("agr-krum", "lie", "label-flip"), (5, 10, 15, 20, 22, 24)
+    rows = {("none", 0), *((attack, count) for attack in attacks for count in counts)}
+    for path in EXPERIMENTS:
+        if path.stem.startswith("table1"):
+            cells = [cell.config for cell in load_sweep(path).cells if cell.config.preset == "paper"]
+            found = {(cell.attack, cell.num_attackers, cell.defense) for cell in cells if cell.seed == 0}
+            assert found == {(*row, column) for row in rows for column in columns}, path.name

@@ -1,0 +1,397 @@
+"""Sweeps: every cell is run once, none is lost, whatever happens to whichever process."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from killing import ended, forked, killed_after, outcome
+from mabrfl.errors import ConfigError, DatasetError, OutputError
+from mabrfl.experiments.grid import Sweep, parse_sweep
+from mabrfl.experiments.locking import claimed
+from mabrfl.experiments.plan import Pace, estimate, folder_of, standing
+from mabrfl.experiments.progress import Progress, Unwatched
+from mabrfl.experiments.results import load_results
+from mabrfl.experiments.runner import run_cell
+from mabrfl.experiments.sharing import Sharing, share_machine
+from mabrfl.experiments.sweep import run_sweep
+from mabrfl.recording import save_checkpoint
+
+importlib.import_module("mabrfl.experiments.warm")  # what is forked from here need not import it
+
+torch.set_num_threads(1)
+
+BASE = """
+[base]
+dataset = "digits"
+clients = 6
+workers = 1
+rounds = 3
+training.epochs = 1
+partition.sizes = [8, 16]
+"""
+
+OWN = '''
+"""Rules of a user, with some misfortunes."""
+import os, signal, time
+from pathlib import Path
+
+import numpy as np
+
+from mabrfl.updates import Decision
+
+
+class Misfortune:
+    def __init__(self, *, kind: str = "none", at: int = 2, place: str = "."):
+        self.kind, self.at, self.place = kind, at, Path(place)
+
+    def __call__(self, cohort):
+        if cohort.round == self.at:
+            if self.kind == "exception":
+                raise RuntimeError("a bug\\nin my own rule")
+            if self.kind == "crash":
+                os.kill(os.getpid(), signal.SIGSEGV)
+            if self.kind == "exit":
+                os._exit(3)
+            if self.kind == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.kind == "killed once" and not (self.place / "once").exists():
+                (self.place / "once").touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.kind == "fails until mended" and not (self.place / "mended").exists():
+                raise ValueError("not mended yet")
+        if self.kind == "slow":
+            time.sleep(0.3)
+        print("said by a rule")
+        return Decision(weights=np.full(len(cohort), 1 / len(cohort)))
+'''
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking git for the commit takes longer than a run."""
+    monkeypatch.setattr(sys.modules["mabrfl.recording.manifest"], "source_commit", lambda package: None)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "misfortunes.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "misfortunes", raising=False)
+
+
+def sweep(text: str) -> Sweep:
+    return parse_sweep((BASE + text).encode())
+
+
+def misfortunes(*kinds: str, place: Path = Path(), rounds: int = 3) -> Sweep:
+    points = ", ".join(f'{{ label = "{kind}", defense_options.kind = "{kind}", rounds = {rounds} }}' for kind in kinds)
+    rule = f'defense = "misfortunes:Misfortune"\ndefense_options.place = "{place}"'
+    return sweep(f"{rule}\n[axes]\nkind = [{points}]")
+
+
+def run(wanted: Sweep, results: Path, **settings: Any) -> Progress:
+    return run_sweep(wanted, results, **{"start_method": "fork", "jobs": 2, "workers": 1, **settings})
+
+
+def by_label(progress: Progress) -> dict[str, Any]:
+    return {str(known.cell.axes["kind"]): known for known in progress.standings.values()}
+
+
+class Journal(Unwatched):
+    """Writes down what was started and how it ended."""
+
+    def __init__(self) -> None:
+        self.starts: list[str] = []
+        self.ends: list[str] = []
+        self.workers: list[int] = []
+
+    def started(self, job: Any) -> None:
+        self.starts.append(job.cell.key)
+        self.workers.append(job.workers)
+
+    def ended(self, known: Any, outcome: str, seconds: float) -> None:
+        self.ends.append(outcome)
+
+
+def test_a_sweep_leaves_what_the_contract_says_and_never_runs_a_cell_again(tmp_path: Path) -> None:
+    wanted = sweep("[axes]\ndefense = ['fedavg', 'median']\nseed = [0, 1]")
+    journal = Journal()
+    progress = run(wanted, tmp_path / "r", monitor=journal)
+    assert (progress.count("done"), progress.left, journal.ends) == (4, 0, ["done"] * 4)
+    assert sorted(journal.starts) == sorted(cell.key for cell in wanted.cells)
+    assert sorted(os.listdir(tmp_path / "r")) == [".lock", "cells", "cells.json", "logs", "sweep.toml"]
+    assert (tmp_path / "r" / "sweep.toml").read_bytes() == wanted.text
+    plan = json.loads((tmp_path / "r" / "cells.json").read_text())
+    assert [entry["key"] for entry in plan] == [cell.key for cell in wanted.cells]
+    assert plan[0]["axes"] == {"defense": "fedavg", "seed": 0}
+    for cell in wanted.cells:
+        folder = tmp_path / "r" / "cells" / cell.key[:16]
+        assert sorted(os.listdir(folder)) == ["config.toml", "manifest.json", "rounds.jsonl", "summary.json"]
+        assert json.loads((folder / "summary.json").read_text())["config_hash"] == cell.key
+    results = load_results(tmp_path / "r")
+    assert [cell.status for cell in results.cells] == ["done"] * 4
+    again = Journal()
+    assert run(wanted, tmp_path / "r", monitor=again).count("done") == 4
+    assert again.starts == []
+
+
+def test_a_cell_of_a_sweep_is_the_same_run_as_by_itself(tmp_path: Path) -> None:
+    wanted = sweep("[axes]\nattack = ['label-flip']\nattackers = [2]")
+    run(wanted, tmp_path / "r", jobs=1, workers=2)
+    run_cell(wanted.cells[0].config, tmp_path / "alone")
+    ours, alone = outcome(folder_of(tmp_path / "r", wanted.cells[0].key)), outcome(tmp_path / "alone")
+    assert ours["summary"] == alone["summary"]
+    assert ours["records"] == alone["records"]
+
+
+@pytest.mark.usefixtures("own")
+def test_a_failure_is_recorded_in_one_line_and_the_sweep_goes_on(tmp_path: Path) -> None:
+    wanted = misfortunes("exception", "crash", "exit", "none")
+    journal = Journal()
+    progress = run(wanted, tmp_path / "r", monitor=journal)
+    found = by_label(progress)
+    assert {label: known.status for label, known in found.items()} == {
+        "exception": "failed",
+        "crash": "failed",
+        "exit": "failed",
+        "none": "done",
+    }
+    failure = json.loads((folder_of(tmp_path / "r", found["exception"].cell.key) / "failed.json").read_text())
+    assert (failure["error"], failure["kind"]) == ("a bug in my own rule", "RuntimeError")
+    assert failure["at"].endswith("+00:00")
+    assert "signal 11" in found["crash"].error
+    assert "exit code 3" in found["exit"].error
+    log = tmp_path / "r" / "logs" / f"{found['exception'].cell.key[:16]}.txt"
+    assert "Traceback" in log.read_text()
+    assert "said by a rule" in log.read_text()
+    assert [cell.status for cell in load_results(tmp_path / "r").cells] == ["failed", "failed", "failed", "done"]
+    again = Journal()
+    assert len(run(wanted, tmp_path / "r", monitor=again).failed) == 3
+    assert again.starts == []
+
+
+@pytest.mark.usefixtures("own")
+def test_missing_data_is_said_once_and_is_no_failure_of_any_cell(tmp_path: Path) -> None:
+    (tmp_path / "lost.py").write_text("def data():\n    raise OSError('the disk is in the other room')\n")
+    wanted = sweep("[axes]\ndataset = ['lost:data']\nseed = [0, 1]")
+    with pytest.raises(DatasetError, match="the disk is in the other room"):
+        run(wanted, tmp_path / "r")
+    assert not (tmp_path / "r" / "cells").exists()
+
+
+@pytest.mark.usefixtures("own")
+def test_a_failed_cell_runs_again_on_request_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    wanted = misfortunes("fails until mended", place=tmp_path)
+    folder = folder_of(tmp_path / "r", wanted.cells[0].key)
+    assert [known.error for known in run(wanted, tmp_path / "r").failed] == ["not mended yet"]
+    assert [known.error for known in run(wanted, tmp_path / "r", retry_failed=True).failed] == ["not mended yet"]
+    (tmp_path / "mended").touch()
+    assert run(wanted, tmp_path / "r").count("done") == 0
+    assert run(wanted, tmp_path / "r", retry_failed=True).count("done") == 1
+    assert not (folder / "failed.json").exists()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert [sitting["after_round"] for sitting in manifest["resumed"]] == [1, 1]
+
+
+@pytest.mark.usefixtures("own")
+def test_a_killed_cell_is_no_failure_and_is_tried_once_more(tmp_path: Path) -> None:
+    wanted = misfortunes("killed once", "killed", place=tmp_path)
+    journal = Journal()
+    progress = run(wanted, tmp_path / "r", monitor=journal)
+    found = by_label(progress)
+    assert (found["killed once"].status, found["killed"].status) == ("done", "running")
+    assert sorted(journal.ends) == ["done", "killed", "killed", "killed"]
+    assert [cell.axes["kind"] for cell in progress.killed] == ["killed"]
+    assert not list((tmp_path / "r").rglob("failed.json"))
+    assert found["killed"].rounds == 1
+
+
+@pytest.mark.usefixtures("own")
+def test_a_time_budget_stops_everything_and_the_next_sweep_goes_on(tmp_path: Path) -> None:
+    wanted = misfortunes("slow", "none", rounds=6)
+    begin = time.monotonic()
+    progress = run(wanted, tmp_path / "r", time_budget=1.3, jobs=1)
+    assert time.monotonic() - begin < 6
+    assert progress.out_of_time
+    assert progress.count("done") < 2
+    assert run(wanted, tmp_path / "r").count("done") == 2
+
+
+@pytest.mark.usefixtures("own")
+def test_two_sweeps_do_not_run_in_one_folder(tmp_path: Path) -> None:
+    wanted = misfortunes("slow", rounds=20)
+    child = forked(lambda: run(wanted, tmp_path / "r"))
+    while not (tmp_path / "r" / "cells.json").exists():
+        time.sleep(0.01)
+    with pytest.raises(OutputError, match=f"another sweep \\(process {child}\\) is running"):
+        run(wanted, tmp_path / "r")
+    killed_after(child, 0)
+    begin = time.monotonic()
+    with claimed(tmp_path / "r"):
+        assert time.monotonic() - begin < 5
+
+
+def test_a_folder_that_is_not_a_sweeps_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(OutputError, match="not empty and not that of a sweep"):
+        run(sweep(""), tmp_path)
+    assert os.listdir(tmp_path) == ["thesis.tex"]
+
+
+def kill_until_done(wanted: Sweep, results: Path, kills: int, draw: random.Random, longest: float) -> None:
+    """Run a sweep in processes that are killed at random moments; check after each that nothing done is touched."""
+    done: dict[Path, tuple[int, int, bytes]] = {}
+
+    def check() -> None:
+        for path, before in done.items():
+            found = path.stat()
+            assert (found.st_ino, found.st_mtime_ns, path.read_bytes()) == before, "a finished cell was run again"
+        for path in results.glob("cells/*/summary.json"):
+            done[path] = (path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes())
+
+    for _ in range(kills):
+        killed_after(forked(lambda: run(wanted, results)), draw.uniform(0.0, longest))
+        check()
+    assert ended(forked(lambda: run(wanted, results))) == 0
+    check()
+    assert len(done) == len(wanted.cells)
+
+
+def assert_same(wanted: Sweep, one: Path, other: Path) -> None:
+    for cell in wanted.cells:
+        assert outcome(folder_of(one, cell.key)) == outcome(folder_of(other, cell.key))
+    assert len(list((one / "cells").iterdir())) == len(wanted.cells)
+
+
+FOUR = "attack = 'lie'\nattackers = 2\n[axes]\ndefense = ['mab-rfl', 'centered-clip']\nseed = [0, 1]"
+
+
+def test_a_sweep_killed_at_random_moments_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    wanted = sweep(FOUR)
+    begin = time.monotonic()
+    run(wanted, tmp_path / "whole")
+    kill_until_done(wanted, tmp_path / "killed", 8, random.Random(0), time.monotonic() - begin)
+    assert_same(wanted, tmp_path / "killed", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_sweep_of_a_hundred_cells_killed_two_hundred_times(tmp_path: Path) -> None:
+    wanted = sweep(f"attack = 'lie'\nattackers = 2\n[axes]\nseed = {list(range(50))}\ndefense = ['fedavg', 'krum']")
+    run(wanted, tmp_path / "whole")
+    kill_until_done(wanted, tmp_path / "killed", 200, random.Random(1), 0.8)
+    assert_same(wanted, tmp_path / "killed", tmp_path / "whole")
+
+
+def test_a_checkpoint_that_a_finished_cell_could_not_remove_is_removed_later(tmp_path: Path) -> None:
+    wanted = sweep("")
+    run(wanted, tmp_path / "r")
+    left = folder_of(tmp_path / "r", wanted.cells[0].key) / "checkpoint"
+    save_checkpoint(left, {}, round=2, config_hash=wanted.cells[0].key)
+    assert run(wanted, tmp_path / "r").count("done") == 1
+    assert not left.exists()
+
+
+def test_only_some_cells_are_run_and_the_plan_keeps_all(tmp_path: Path) -> None:
+    wanted = sweep("[axes]\nseed = [0, 1]")
+    progress = run(wanted, tmp_path / "r", only=wanted.cells[1:])
+    assert list(progress.standings) == [wanted.cells[1].key]
+    assert [cell.status for cell in load_results(tmp_path / "r").cells] == ["missing", "done"]
+
+
+def test_a_summary_of_another_run_is_not_taken_for_ones_own(tmp_path: Path) -> None:
+    wanted = sweep("[axes]\nseed = [0, 1]")
+    run(wanted, tmp_path / "r", only=wanted.cells[:1])
+    one, other = (folder_of(tmp_path / "r", cell.key) for cell in wanted.cells)
+    one.rename(other)
+    assert standing(tmp_path / "r", wanted.cells[1]).status != "done"
+    progress = run(wanted, tmp_path / "r", only=wanted.cells[1:])
+    assert wanted.cells[0].key in progress.failed[0].error
+    assert wanted.cells[1].key in progress.failed[0].error
+
+
+def test_cores_that_are_left_over_become_workers() -> None:
+    assert Sharing(8, 1).workers_for(100) == 1
+    assert Sharing(8, 1).workers_for(2) == 4
+    assert Sharing(2, 2).workers_for(1) == 4
+    config = sweep("").cells[0].config
+    assert share_machine([config] * 9, cores=4, memory=2**40) == Sharing(4, 1)
+    assert share_machine([config] * 9, cores=4, memory=2**40, workers=2) == Sharing(2, 2)
+    assert share_machine([config] * 9, cores=4, memory=2**40, jobs=2) == Sharing(2, 2)
+    assert share_machine([config] * 9, cores=4, memory=2**40, jobs=9, workers=3) == Sharing(9, 3)
+    assert share_machine([config] * 9, cores=4, memory=1) == Sharing(1, 4)
+    on_gpu = config.model_copy(update={"device": "cuda"})
+    assert share_machine([on_gpu] * 9, cores=4, memory=2**40).jobs == 1
+    assert share_machine([], cores=4, memory=2**40) == Sharing(1, 4)
+    for wrong in ({"jobs": 0}, {"workers": -1}, {"jobs": 5000}):
+        with pytest.raises(ConfigError, match="must be from 1 to 4096"):
+            share_machine([config], **wrong)
+
+
+def test_estimates_come_from_runs_that_are_alike_or_are_unknown(tmp_path: Path) -> None:
+    wanted = sweep("[axes]\ndefense = ['fedavg', 'median']\nseed = [0, 1]")
+    pace = Pace()
+    fedavg, median = wanted.cells[0].config, wanted.cells[2].config
+    assert pace.per_round(fedavg) is None
+    pace.learn(fedavg, 2.0, rounds=3)
+    pace.learn(fedavg, 6.0)
+    assert pace.per_round(fedavg) == 3.0
+    assert pace.per_round(median) == 3.0  # the same data and model: better than nothing
+    pace.learn(median, 10.0)
+    assert (pace.per_round(fedavg), pace.per_round(median)) == (3.0, 10.0)
+    guess = estimate([(fedavg, 10), (median, 1)], pace, 1)
+    assert (guess.seconds, guess.unknown) == (40.0, 0)
+    assert estimate([(fedavg, 10), (median, 1)], pace, 2).seconds == pytest.approx(20.0 + 30.0 / 4)
+    assert estimate([(fedavg, 10)], Pace(), 1).unknown == 1
+
+
+def test_a_standing_measures_rounds_of_finished_and_of_unfinished_runs(tmp_path: Path) -> None:
+    wanted = sweep("[axes]\nseed = [0, 1, 2]")
+    run(wanted, tmp_path / "r", only=wanted.cells[:1])
+    done, _, missing = (standing(tmp_path / "r", cell) for cell in wanted.cells)
+    assert (done.status, done.rounds, done.rounds_left) == ("done", 3, 0)
+    assert (missing.status, missing.rounds, missing.core_seconds, missing.rounds_left) == ("missing", 0, None, 3)
+    assert done.core_seconds is not None
+    assert 0 < done.core_seconds < 60
+
+    def stop(record: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_cell(wanted.cells[1].config, folder_of(tmp_path / "r", wanted.cells[1].key), on_record=stop)
+    begun = standing(tmp_path / "r", wanted.cells[1])
+    assert (begun.status, begun.rounds, begun.rounds_left) == ("running", 1, 2)
+    assert begun.core_seconds is not None
+
+
+def test_the_process_ids_of_dead_sweeps_do_not_matter(tmp_path: Path) -> None:
+    child = forked(lambda: None)
+    ended(child)
+    (tmp_path / ".lock").write_text(f"{child}\n")
+    with claimed(tmp_path):
+        assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_cell_ends_with_its_sweep(tmp_path: Path) -> None:
+    long = parse_sweep(BASE.replace("rounds = 3", "rounds = 5000").encode())
+    rounds = folder_of(tmp_path / "r", long.cells[0].key) / "rounds.jsonl"
+    child = forked(lambda: run(long, tmp_path / "r"))
+    deadline = time.monotonic() + 30
+    while not (rounds.exists() and rounds.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    assert ended(child) == -signal.SIGKILL
+    time.sleep(1.0)
+    size = rounds.stat().st_size
+    time.sleep(0.5)
+    assert rounds.stat().st_size == size > 0

@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import Any
+
+import pytest
+
+from mabrfl.experiments.layout import Column, Row, arrange
+from mabrfl.experiments.results import Cell
+from mabrfl.experiments.table_formats import as_csv, escape_latex, latex, markdown
+from mabrfl.experiments.tables import Entry, Table, agreements, rankings, tabulate
+from result_folders import make_cell
+
+LIE: dict[str, Any] = {"attack": "lie", "attackers": 0.3}
+
+
+def entries(cells: list[Cell], percent: float = 30) -> dict[str, Entry]:
+    (table,) = tabulate(cells)
+    return {column.label: entry for (row, column), entry in table.entries.items() if row.percent == percent}
+
+
+def only(cells: list[Cell], **options: Any) -> Table:
+    (table,) = tabulate(cells, **options)
+    return table
+
+
+def body(text: str) -> list[list[str]]:
+    """The lines of the first Markdown table, without head."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
+
+
+def test_mean_and_sample_deviation_are_over_the_seeds() -> None:
+    cells = [make_cell(value, defense="krum", seed=seed, **LIE) for seed, value in enumerate((90.0, 92.0, 97.0))]
+    entry = entries(cells)["Krum"]
+    # Mean 93; squared deviations 9 + 1 + 16 = 26, over n - 1 = 2 is 13, and its root 3.6056.
+    assert (entry.mean, entry.seeds, entry.planned) == (93.0, 3, 3)
+    assert entry.deviation == pytest.approx(3.605551)
+    assert "93.00 ± 3.61" in markdown([only(cells)])
+    assert "over 3 seeds" in markdown([only(cells)])
+
+
+def test_a_single_seed_has_no_deviation() -> None:
+    entry = entries([make_cell(90.0, defense="krum", **LIE)])["Krum"]
+    assert (entry.mean, entry.deviation) == (90.0, None)
+    text = markdown([only([make_cell(90.0, defense="krum", **LIE)])])
+    assert "±" not in body(text)[0][2]
+    assert "one seed." in text
+
+
+def test_the_number_of_seeds_is_said_where_it_differs() -> None:
+    cells = [make_cell(90.0 + seed, defense="krum", seed=seed, **LIE) for seed in range(2)]
+    cells += [make_cell(90.0 + seed, defense="median", seed=seed, **LIE) for seed in range(3)]
+    cells += [make_cell(95.0, defense="faba", **LIE)]
+    text = markdown([only(cells)], compare=False)
+    assert body(text)[0][2:] == ["**95.00**", "90.50 ± 0.71 (2)", "*91.00 ± 1.00 (3)*"]
+    assert "the number of seeds in brackets; one seed where there is no ±" in text
+
+
+def test_best_and_second_best_are_marked_and_fedavg_is_not_ranked() -> None:
+    cells = [
+        make_cell(80.0, defense="krum", **LIE),
+        make_cell(90.0, defense="median", **LIE),
+        make_cell(97.0, defense="mab-rfl", **LIE),
+        make_cell(99.0, defense="fedavg", **LIE),
+    ]
+    marks = {label: entry.mark for label, entry in entries(cells).items()}
+    assert marks == {"Krum": "", "Median": "second", "MAB-RFL paper": "best", "FedAvg": ""}
+
+
+def test_what_reads_the_same_is_marked_the_same() -> None:
+    cells = [
+        make_cell(97.001, defense="krum", **LIE),
+        make_cell(97.004, defense="median", **LIE),
+        make_cell(96.0, defense="faba", **LIE),
+        make_cell(95.0, defense="dnc", **LIE),
+    ]
+    marks = {label: entry.mark for label, entry in entries(cells).items()}
+    assert marks == {"Krum": "best", "Median": "best", "FABA": "second", "DnC": ""}
+
+
+def test_a_row_with_one_figure_has_no_best() -> None:
+    cells = [make_cell(97.0, defense="krum", **LIE), make_cell(status="missing", defense="median", **LIE)]
+    assert {entry.mark for entry in entries(cells).values()} == {""}
+
+
+def test_the_papers_figure_and_the_difference_stand_below_ours() -> None:
+    cells = [make_cell(96.0, defense="mab-rfl", **LIE), make_cell(80.5, defense="krum", **LIE)]
+    assert body(markdown([only(cells)])) == [["30%", "LIE", "*80.50*<br>79.73 +0.77", "**96.00**<br>97.05 −1.05"]]
+    assert body(markdown([only(cells)], compare=False)) == [["30%", "LIE", "*80.50*", "**96.00**"]]
+    assert "Table 1" not in markdown([only(cells)], compare=False)
+    assert entries(cells)["Krum"].difference == pytest.approx(0.77)
+
+
+def test_a_defense_with_another_selector_is_a_column_of_its_own_without_a_figure_of_the_paper() -> None:
+    cells = [make_cell(80.0, defense="krum", **LIE), make_cell(90.0, defense="krum", selector="acs", **LIE)]
+    found = entries(cells)
+    assert {label: entry.paper for label, entry in found.items()} == {"Krum": 79.73, "Krum + ACS": None}
+
+
+def test_missing_failed_running_and_unplanned_look_different() -> None:
+    cells = [
+        make_cell(90.0, defense="krum"),
+        make_cell(status="missing", defense="krum", **LIE),
+        make_cell(status="failed", defense="median", **LIE),
+        make_cell(status="running", defense="faba", **LIE),
+    ]
+    text = markdown([only(cells)], compare=False)
+    assert body(text) == [["0%", "—", "", "90.00", ""], ["30%", "LIE", "running", "—", "failed"]]
+    assert "1 of 4 runs done, 1 failed, 1 running." in text
+    # FABA, Krum, Median is the paper's order of columns.
+    assert "—<br>79.73" in markdown([only(cells)])
+
+
+def test_a_place_with_some_seeds_done_says_which_are_not() -> None:
+    cells = [
+        make_cell(90.0, defense="krum", **LIE),
+        make_cell(status="failed", defense="krum", seed=1, **LIE),
+        make_cell(status="missing", defense="krum", seed=2, **LIE),
+    ]
+    assert body(markdown([only(cells)], compare=False))[0][2] == "90.00 (1 of 3, 1 failed)"
+
+
+def test_a_run_that_ended_without_a_number_has_failed() -> None:
+    entry = entries([make_cell(None, defense="krum", **LIE)])["Krum"]
+    assert (entry.status, entry.failed, entry.mean) == ("failed", 1, None)
+
+
+def test_another_metric_gives_its_own_numbers() -> None:
+    cells = [make_cell(90.0, defense="krum", **LIE)]
+    # Four rounds at 60, 70, 80 and 90.
+    assert body(markdown([only(cells, metric="mean_last10")], compare=False))[0][2] == "75.00"
+
+
+def test_rows_and_columns_come_in_the_papers_order() -> None:
+    defenses = ("fedavg", "mab-rfl", "median", "trimmed-mean", "krum", "faba", "dnc", "centered-clip")
+    attacks = ("min-max", "label-flip", "lie", "agrt")
+    cells = [make_cell(90.0, defense=defense) for defense in defenses]
+    cells += [make_cell(90.0, defense="mab-rfl", preset="reference", attack=name, attackers=0.3) for name in attacks]
+    (grid,) = arrange(cells)
+    assert [column.label for column in grid.columns] == [
+        *("CC", "DnC", "FABA", "Krum", "Median", "Trimmed mean", "MAB-RFL paper", "MAB-RFL reference", "FedAvg")
+    ]
+    assert [(row.share, row.label) for row in grid.rows] == [
+        ("0%", "—"),
+        ("30%", "AGRT"),
+        ("30%", "LIE"),
+        ("30%", "LF"),
+        ("30%", "Min-Max"),
+    ]
+
+
+def test_options_that_differ_make_columns_and_attack_options_make_rows() -> None:
+    cells = [make_cell(90.0, defense="mab-rfl", defense_options={"alpha": alpha}, **LIE) for alpha in (-0.1, -0.5)] + [
+        make_cell(80.0, defense="mab-rfl", attack="lie", attackers=0.3, attack_options={"ddof": 1})
+    ]
+    (grid,) = arrange(cells)
+    assert [column.label for column in grid.columns] == ["MAB-RFL paper, alpha=-0.1", "MAB-RFL paper, alpha=-0.5"]
+    assert [row.label for row in grid.rows] == ["LIE, ddof=0", "LIE, ddof=1"]
+
+
+def test_the_bound_a_rule_is_told_follows_the_share_and_makes_no_column_unless_it_is_set() -> None:
+    shares = [make_cell(90.0, defense="krum", attack="lie", attackers=share) for share in (0.1, 0.3)]
+    (grid,) = arrange(shares)
+    assert [column.label for column in grid.columns] == ["Krum"]
+    (grid,) = arrange([*shares, make_cell(90.0, defense="krum", assumed_malicious=4, **LIE)])
+    assert [column.label for column in grid.columns] == ["Krum, assumed_malicious=4", "Krum, assumed_malicious=true"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"rounds": 5}, {"model": "mnist-cnn"}, {"dataset": "fashion-mnist"}, {"clients": 20}, {"training": {"epochs": 1}}],
+)
+def test_another_setting_is_another_table(other: dict[str, Any]) -> None:
+    tables = tabulate([make_cell(90.0, defense="krum"), make_cell(91.0, defense="krum", **other)])
+    assert [table.at(table.grid.rows[0], table.grid.columns[0]).mean for table in tables] == [90.0, 91.0]
+    assert len({(table.grid.setting.title, table.grid.setting.description) for table in tables}) == 2
+
+
+def test_the_preset_reference_is_in_the_same_table_although_its_conditions_differ() -> None:
+    cells = [make_cell(90.0, defense="mab-rfl", preset=preset, **LIE) for preset in ("paper", "reference")]
+    assert len(arrange(cells)) == 1
+
+
+def test_the_caption_says_what_was_run() -> None:
+    text = " ".join(only([make_cell(90.0, defense="krum")]).notes())
+    assert "10 clients with 10 to 500 examples each, dominant labels (q = 0.5), 3 local epochs of adam" in text
+    assert "(CNN, 100 rounds, seeds not stated)" in text
+
+
+def test_ranks_are_compared_pair_by_pair_with_the_papers() -> None:
+    # The paper at 30 % LIE: DnC 97.23, MAB-RFL 97.05, Median 93.68, Krum 79.73.
+    ours = {"dnc": 96.0, "mab-rfl": 97.0, "median": 96.0, "krum": 80.0}
+    cells = [make_cell(value, defense=defense, **LIE) for defense, value in ours.items()]
+    cells += [make_cell(98.0, defense="mab-rfl", preset="reference", **LIE), make_cell(10.0, defense="fedavg", **LIE)]
+    (ranking,) = rankings(only(cells))
+    assert {column.label: (ranking.ours[column], ranking.papers[column]) for column in ranking.ours} == {
+        "DnC": (2, 1),
+        "Krum": (4, 4),
+        "Median": (2, 3),
+        "MAB-RFL paper": (1, 2),
+    }
+    # Of six pairs, DnC - MAB-RFL is turned round and DnC - Median is a tie with us.
+    assert (ranking.alike, ranking.pairs) == (4, 6)
+    text = markdown([only(cells)], ranks=True)
+    assert "2 (1)" in text
+    assert "4 of 6 pairs in the paper's order" in text
+
+
+def test_agreement_is_the_mean_and_the_largest_difference() -> None:
+    cells = [make_cell(95.56, defense="krum"), make_cell(80.73, defense="krum", **LIE)]
+    (found,) = agreements(only(cells))
+    assert (found.rows, found.worst_row.share) == (2, "30%")
+    assert found.mean_difference == pytest.approx(0.5)
+    assert found.largest_difference == pytest.approx(1.0)
+
+
+HOSTILE = "a|b_c*d`<script>$&%#{}~^\\"
+
+
+def hostile_cell() -> Cell:
+    cell = make_cell(90.0, defense="krum")
+    return cell.model_copy(update={"config": {**cell.config, "model": HOSTILE, "defense": HOSTILE}})
+
+
+def test_markdown_shows_odd_names_as_they_are() -> None:
+    text = markdown(tabulate([hostile_cell()]))
+    assert "<script>" not in text
+    (head, *_) = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(re.split(r"(?<!\\)\|", head)) == 5
+    assert r"a\|b\_c\*d\`&lt;script&gt;$&amp;%#{}~^\\" in head
+
+
+def test_latex_is_balanced_and_escaped() -> None:
+    cells = [hostile_cell(), make_cell(90.0, defense="krum", **LIE), make_cell(95.0, defense="mab-rfl", **LIE)]
+    text = latex(tabulate(cells), ranks=True)
+    plain = re.sub(r"\\[{}\\]", "", re.sub(r"%.*", "", text.replace(r"\%", "")))
+    depth = 0
+    for character in plain:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        assert depth >= 0
+    assert depth == 0
+    assert re.findall(r"\\begin\{(\w+\*?)\}", text) == ["table*", "tabular", "table*", "tabular", "table*", "tabular"]
+    assert len(re.findall(r"\\end\{", text)) == 6
+    assert not re.findall(r"(?<!\\)[_#%](?!.*usepackage)", text.partition("\n")[2])
+    assert text.count("$") - text.count(r"\$") == 2 * (text.count(r"$\pm$") + text.count("$-$"))
+    for tabular in re.findall(r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}", text, flags=re.DOTALL):
+        lines = [line for line in tabular[1].splitlines() if line.endswith(r"\\")]
+        assert {len(re.findall(r"(?<!\\)&", line)) + 1 for line in lines} == {len(tabular[0])}
+
+
+def test_latex_marks_best_in_bold_and_second_underlined_with_the_paper_below() -> None:
+    cells = [make_cell(80.0, defense="krum", **LIE), make_cell(96.0, defense="mab-rfl", **LIE)]
+    text = latex([only(cells)])
+    assert r"30\% & LIE & \underline{80.00} & \textbf{96.00} \\" in text
+    assert r"\scriptsize 79.73 +0.27 & \scriptsize 97.05 $-$1.05 \\" in text
+
+
+def test_latex_escapes_every_special_character() -> None:
+    assert escape_latex("50% of a_b & {c} $d #e ~f ^g \\h") == (
+        r"50\% of a\_b \& \{c\} \$d \#e \textasciitilde{}f \textasciicircum{}g \textbackslash{}h"
+    )
+
+
+def test_csv_has_a_line_per_planned_place_with_unrounded_numbers() -> None:
+    cells = [make_cell(value, defense="krum", seed=seed, **LIE) for seed, value in enumerate((90.0, 91.0001))]
+    cells += [make_cell(status="missing", defense="mab-rfl", **LIE), make_cell(97.0, defense="mab-rfl")]
+    lines = list(csv.DictReader(io.StringIO(as_csv([only(cells)], ranks=True))))
+    assert [(line["attackers_percent"], line["defense"], line["status"]) for line in lines] == [
+        ("0", "mab-rfl", "done"),
+        ("30", "krum", "done"),
+        ("30", "mab-rfl", "missing"),
+    ]
+    krum = lines[1]
+    assert float(krum["mean"]) == 90.50005
+    assert float(krum["std"]) == pytest.approx(0.70717749)
+    assert (krum["seeds"], krum["paper"], krum["difference"]) == ("2", "79.73", "+10.77")
+    assert (lines[2]["mean"], lines[2]["difference"], lines[2]["paper"]) == ("", "", "97.05")
+    assert "paper" not in as_csv([only(cells)], compare=False).splitlines()[0].split(",")
+
+
+def test_what_is_not_of_the_package_is_called_by_its_name_alone() -> None:
+    assert Column("my.module:Shield", "paper", "my.module:Chooser").label == "Shield + Chooser"
+    assert Row(30, "my.module:Silent").label == "Silent"
+
+
+def test_labels_have_no_control_characters() -> None:
+    assert "\n" not in Column("a\nb", "paper", "all").label
+    assert "\x1b" not in Row(10, "a\x1b[31m").label
