@@ -354,6 +354,9 @@ def test_a_plain_function_is_a_rule():
         (Decision(), "weights or on a step; got neither"),
         (Decision(weights=np.ones(3)), "one weight per row; got 3 for 2 rows"),
         (Decision(step=np.ones(5)), r"shape \(2,\); got \(5,\)"),
+        (None, "must return a Decision; got NoneType"),
+        (Decision(weights=np.ones(2), reasons=["accepted", "evil"]), "the reason 'evil'"),
+        (Decision(weights=np.ones(2), reasons=["accepted"]), "one of reasons per client; got 1 for 2"),
     ],
 )
 def test_a_rule_that_decides_nonsense_is_told_so(decision, message):
@@ -370,7 +373,7 @@ def test_a_step_that_is_not_finite_is_never_taken():
 
 
 def test_a_selector_cannot_choose_strangers():
-    with pytest.raises(ValueError, match=r"no candidates: .'7'"):
+    with pytest.raises(ConfigError, match=r"no candidates: .'7'"):
         Defense(FedAvg(), selector=lambda candidates: [7]).select([1, 2], round=1)
     with pytest.raises(ValueError, match="distinct"):
         Defense(FedAvg()).select([1, 1], round=1)

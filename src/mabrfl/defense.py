@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -131,7 +131,7 @@ class Defense:
         selection = chosen if isinstance(chosen, Selection) else Selection(chosen)
         strangers = set(selection.ids) - set(ids)
         if strangers:
-            raise ValueError(f"the selector chose ids that are no candidates: {sorted(map(str, strangers))[:5]}")
+            raise ConfigError(f"the selector chose ids that are no candidates: {sorted(map(str, strangers))[:5]}")
         chosen_ids = canonical(set(selection.ids))
         self._progress = replace(
             self._progress,
@@ -159,7 +159,7 @@ class Defense:
             population=max(progress.population, len(intake.ids)),
             seed=self.seed,
         )
-        decision = self.rule(cohort) if len(cohort) else None
+        decision = _checked(self.rule(cohort), cohort) if len(cohort) else None
         self._progress = replace(progress, last_round=int(round))
         if len(cohort):
             width, precision = cohort.matrix.shape[1], cohort.matrix.dtype.name
@@ -317,6 +317,19 @@ def _acs(chosen: MabRflOptions) -> ACS:
 def _check_round(number: Any) -> None:
     if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
         raise ValueError(f"round must be an integer from 1; got {number!r}")
+
+
+def _checked(decision: Any, cohort: Cohort) -> Decision:
+    """Refuse what a rule of the user's own must not return, before anybody is judged by it."""
+    if not isinstance(decision, Decision):
+        raise ConfigError(f"a rule must return a Decision; got {type(decision).__name__} (a forgotten return?)")
+    for name, given in (("reasons", decision.reasons), ("evidence", decision.evidence)):
+        if given is not None and len(given) != len(cohort):
+            raise ConfigError(f"a rule must give one of {name} per client; got {len(given)} for {len(cohort)}")
+    for reason in decision.reasons or ():
+        if reason not in get_args(Reason):
+            raise ConfigError(f"a rule gave the reason {reason!r}{suggest(str(reason), get_args(Reason))}")
+    return decision
 
 
 def _step(decision: Decision, cohort: Cohort) -> Floats:

@@ -217,8 +217,11 @@ class Attack:
         return self.poisons
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
-        """Return what the attackers send, ``(a, d)``, or None if the attack cannot act in this round."""
-        raise NotImplementedError(f"{type(self).__name__} must define __call__(view)")
+        """Return what the attackers send, ``(a, d)``, or None if the attack cannot act in this round.
+
+        By default what their training gave, which is all there is to do for an attack that poisons data.
+        """
+        return view.own_updates
 
 
 class FunctionAttack(Attack):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -19,7 +20,8 @@ from mabrfl.recording import RoundRecord
 
 VISIBLE_ROUNDS = 15
 _FRAME_LINES = 10
-_NARROW = 60
+_NARROW = 78
+"""Columns below which the table would wrap; plain lines are shown instead."""
 
 
 class Display(Protocol):
@@ -147,12 +149,17 @@ class LiveTable:
         return Group(Text(headline(self._config), style="bold"), table, self._progress())
 
     def _table(self) -> Table:
-        table = Table(header_style="bold", expand=False)
-        columns = ["round", "accuracy", "selected", "sybil", "outlier", "malformed"]
+        table = Table(header_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+        columns = ["round", "accuracy", "selected", "sybil", "outlier"]
+        columns += ["malformed"] if self._any_malformed else []
         columns += ["caught", "missed"] if self._config.num_attackers else []
-        for column in (*columns, "honest rejected", "time"):
-            table.add_column(column, justify="right")
+        for column in (*columns, "honest\nrejected", "time"):
+            table.add_column(column, justify="right", no_wrap=True)
         return table
+
+    @property
+    def _any_malformed(self) -> bool:
+        return any(record.malformed for record, _ in self._rows)
 
     def _cells(self, record: RoundRecord, seconds: float) -> list[RenderableType]:
         cells: list[RenderableType] = [
@@ -161,8 +168,9 @@ class LiveTable:
             str(len(record.selected)),
             _count(record.sybils, "yellow"),
             _count(record.outliers, "magenta"),
-            _count(record.malformed, "red"),
         ]
+        if self._any_malformed:
+            cells.append(_count(record.malformed, "red"))
         if self._config.num_attackers:
             cells += [_count(record.caught, "green"), _count(record.missed, "red")]
         return [*cells, _count(record.honest_rejected, "red"), in_words(seconds)]

@@ -154,6 +154,10 @@ def perform(
     display = display_for(resolved, console, quiet=quiet)
     if config.attackers and not resolved.attackers and not quiet:
         console.print(f"note: the attack is 'none', so attackers = {config.attackers} has no effect", soft_wrap=True)
+    if config.attack != "none" and not config.attackers and not quiet:
+        console.print(
+            f"note: attackers is 0, so nobody attacks by '{config.attack}'; try --attackers 0.3", soft_wrap=True
+        )
     try:
         finished = execute(
             resolved,
