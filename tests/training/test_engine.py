@@ -371,3 +371,10 @@ def test_training_error_names_the_client_in_the_calling_process_too():
         with pytest.raises(MabRflError, match="training of client 1 in round 6 failed: RuntimeError: not five"):
             engine.train([0, 1], engine.initial_weights, round=6)
         assert engine.train([0], engine.initial_weights, round=6).updates.any()
+
+
+def test_the_longest_clients_are_handed_out_first():
+    dataset, shards = make_dataset(), make_shards(5, 30, 12)
+    with Engine(mlp, dataset, shards, TrainingOptions(epochs=1)) as engine:
+        engine.train([0, 1, 2], engine.initial_weights, round=1)
+        assert engine._board.order.array[:3].tolist() == [1, 2, 0]
