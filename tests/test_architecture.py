@@ -19,6 +19,7 @@ CORE = (
     "mabrfl.aggregation",
     "mabrfl.defense",
     "mabrfl.errors",
+    "mabrfl.hardening",
     "mabrfl.mab_rfl",
     "mabrfl.presets",
     "mabrfl.protocols",
@@ -26,6 +27,7 @@ CORE = (
     "mabrfl.rng",
     "mabrfl.screening",
     "mabrfl.selection",
+    "mabrfl.shield",
     "mabrfl.updates",
     "mabrfl.vectors",
 )

@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from mabrfl import catalog
+from mabrfl import MabRfl, catalog
 from mabrfl.aggregation import FedAvg, Krum
 from mabrfl.attacks import LIE, AgrKrum, Knowledge
 from mabrfl.catalog.names import BUILT_IN
 from mabrfl.cli.listing import _PARTITIONS, _PRESETS
 from mabrfl.config import RunConfig, load_config
 from mabrfl.data import DATASETS, Dataset
-from mabrfl.defense import MabRfl
 from mabrfl.errors import ConfigError, DatasetError
 from mabrfl.presets import PRESETS
-from mabrfl.selection import ACS, All, ThompsonTop, Uniform
+from mabrfl.selection import ACS, All, Budgeted, ThompsonTop, Uniform
 from mabrfl.training import MODELS
 from mabrfl.updates import Cohort, Updates
 
@@ -143,7 +142,8 @@ def test_a_rule_is_told_the_number_of_attackers_if_it_asks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("acs", ACS), ("all", All), ("uniform", Uniform), ("thompson-top", ThompsonTop)]
+    ("name", "kind"),
+    [("acs", ACS), ("all", All), ("uniform", Uniform), ("thompson-top", ThompsonTop), ("budgeted", Budgeted)],
 )
 def test_selectors_are_built_by_name(name: str, kind: type) -> None:
     assert isinstance(catalog.build_selector(name), kind)

@@ -128,7 +128,7 @@ def test_errors_name_the_file_only_if_the_mistake_is_in_it(tmp_path: Path) -> No
         ({"attack": "li"}, "unknown attack 'li'; did you mean 'lie'"),
         ({"model": "mnistcnn"}, "unknown model 'mnistcnn'; did you mean 'mnist-cnn'"),
         ({"preset": "papers"}, "unknown preset 'papers'; did you mean 'paper'"),
-        ({"defense_options.alfa": 0.0}, "no option 'alfa'; did you mean 'alpha'"),
+        ({"preset": "paper", "defense_options.alfa": 0.0}, "no option 'alfa'; did you mean 'alpha'"),
         ({"attack": "lie", "attackers": 10}, "fewer than half of the clients; got 10 of 20"),
         ({"attack": "lie", "attackers": 0.5}, "fewer than half of the clients; got 10 of 20"),
         ({"attack": "lie", "attackers": 20, "allow_majority": True}, "fewer than the clients; got 20 of 20"),
@@ -163,7 +163,7 @@ def test_the_learning_rate_follows_the_optimizer() -> None:
 
 
 def test_the_preset_sets_the_conditions_of_the_run_too() -> None:
-    paper, reference = resolve(RunConfig()), resolve(RunConfig(preset="reference"))
+    paper, reference = (resolve(RunConfig(preset=preset)) for preset in ("paper", "reference"))
     assert (paper.training.optimizer_state, paper.attackers_chosen, paper.partition.skip_last) == (
         "reset",
         "random",
@@ -174,6 +174,17 @@ def test_the_preset_sets_the_conditions_of_the_run_too() -> None:
     assert (paper.defense_options["warmup_rounds"], reference.defense_options["warmup_rounds"]) == (0, 10)
 
 
+def test_hardened_is_the_default_and_has_the_same_options_for_every_data_set() -> None:
+    runs = [resolve(RunConfig(dataset=name)) for name in ("digits", "mnist", "fashion-mnist", "cifar10")]
+    assert {run.preset for run in runs} == {"hardened"}
+    assert all(run.defense_options == runs[0].defense_options for run in runs)
+
+
+def test_an_option_of_another_preset_says_which() -> None:
+    with pytest.raises(ConfigError, match="preset hardened of MAB-RFL has no option 'c_max'; the preset paper has"):
+        resolve(load_config(None, {"defense_options.c_max": 0.5}))
+
+
 def test_a_set_value_is_not_replaced_by_a_default() -> None:
     settings = {"preset": "reference", "partition.draw": "disjoint", "partition.skip_last": False}
     run = resolve(load_config(None, {**settings, "training.optimizer_state": "reset", "clients": 7}))
@@ -182,7 +193,7 @@ def test_a_set_value_is_not_replaced_by_a_default() -> None:
 
 
 def test_the_resolved_run_lists_every_option_of_mab_rfl_for_its_data_set() -> None:
-    run = resolve(load_config(None, {"dataset": "cifar10", "defense_options.history": 0.5}))
+    run = resolve(load_config(None, {"dataset": "cifar10", "preset": "paper", "defense_options.history": 0.5}))
     expected = options("paper", "cifar10", history=0.5)
     assert run.defense_options == {name: getattr(expected, name) for name in run.defense_options}
     assert run.defense_options["c_max"] == 0.3
@@ -220,8 +231,8 @@ def test_an_alias_is_the_same_run() -> None:
 def test_the_hash_names_what_changes_the_result_and_nothing_else() -> None:
     base = config_hash(RunConfig())
     assert base == config_hash(resolve(RunConfig(workers=3, device="cuda")))
-    assert base == config_hash(load_config(None, {"model": "mlp", "rounds": 30, "defense_options.history": 0.1}))
-    zero = [config_hash(load_config(None, {"defense_options.alpha": value})) for value in (0, 0.0)]
+    assert base == config_hash(load_config(None, {"model": "mlp", "rounds": 30, "defense_options.memory": 0.8}))
+    zero = [config_hash(load_config(None, {"defense_options.separation": value})) for value in (0, 0.0)]
     assert zero[0] == zero[1] != base
     others: list[dict[str, Any]] = [
         {"seed": 1},
@@ -238,8 +249,8 @@ SETTINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     optional={
         "dataset": st.sampled_from(["digits", "mnist", "cifar10", "mine:Data"]),
         "defense": st.sampled_from(["mab-rfl", "krum", "fedavg-uniform", "dnc", "median"]),
-        "preset": st.sampled_from(["paper", "reference"]),
-        "selector": st.sampled_from(["acs", "all", "uniform", "thompson-top"]),
+        "preset": st.sampled_from(["hardened", "paper", "reference"]),
+        "selector": st.sampled_from(["acs", "all", "uniform", "thompson-top", "budgeted"]),
         "attack": st.sampled_from(["none", "lie", "agrt", "label-flip", "mimic"]),
         "attackers": st.sampled_from([0, 0.0, 0.3, 6]),
         "seed": st.integers(0, 2**63 - 1),

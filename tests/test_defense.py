@@ -28,6 +28,24 @@ OTHER_NUMBERS = {
     "history": 0.9,
     "pca_variance": 0.2,
     "alpha": 0.9,
+    "budget": 5,
+    "explore": 0.5,
+    "newcomer_benign": 3.0,
+    "newcomer_malicious": 3.0,
+    "keep_good": 0.5,
+    "strike": 0.2,
+    "forgive": 0.5,
+    "norm_limit": 1.5,
+    "copy_similarity": 0.5,
+    "told_apart": 0.5,
+    "memory": 0.0,
+    "panel_rounds": 0,
+    "panel_size": 2,
+    "separation": 0.1,
+    "small_group": 0.0,
+    "aligned": 0.1,
+    "suspicion": 0.9,
+    "clip": 0.5,
 }
 
 
@@ -66,11 +84,13 @@ def test_same_seed_same_bytes_and_another_seed_another_run(preset):
 
 def variants():
     """Every option of MAB-RFL, alone, at a value that its preset does not have."""
-    hints = get_type_hints(MabRflOptions)
     for preset, chosen in PRESETS.items():
-        for field in fields(MabRflOptions):
+        hints = get_type_hints(type(chosen))
+        for field in fields(chosen):
             current = getattr(chosen, field.name)
-            if get_origin(hints[field.name]) is Literal:
+            if hints[field.name] is bool:
+                values = [not current]
+            elif get_origin(hints[field.name]) is Literal:
                 values = [value for value in get_args(hints[field.name]) if value != current]
             else:
                 values = [OTHER_NUMBERS[field.name]]
@@ -140,7 +160,7 @@ def test_a_sybil_keeps_its_old_momentum_in_the_paper_and_not_in_the_released_cod
 
 
 def test_momentum_follows_equation_5_over_a_pause():
-    shield = MabRfl(history=0.5, c_max=0.999, c_min=0.99, alpha=-1.0)
+    shield = MabRfl("paper", history=0.5, c_max=0.999, c_min=0.99, alpha=-1.0)
     g = [cohort(4, seed) for seed in range(3)]
     shield.aggregate(Updates(range(4), g[0]), round=1)
     shield.aggregate(Updates([1, 2, 3], g[1][1:]), round=2)
@@ -162,11 +182,11 @@ def test_tiny_cohorts_are_defined(preset, n):
         assert outcome.events == ("no-usable-updates",)
     if n == 1:
         np.testing.assert_allclose(outcome.step, cohort(3)[0], rtol=1e-5)
-        assert "outlier-test-skipped" in outcome.events
+        assert ("outlier-test-skipped" in outcome.events) is (preset != "hardened")
         assert ("would-have-crashed" in outcome.events) is (preset == "reference")
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", ["paper", "reference"])
 def test_when_all_are_alike_nobody_survives_and_the_model_stays(preset):
     shield = MabRfl(preset)
     outcome = shield.aggregate(Updates(range(5), np.repeat(cohort(1), 5, axis=0)), round=1)
@@ -190,7 +210,7 @@ def test_two_equal_clusters_are_kept_by_the_paper_and_cut_by_the_released_code()
 def test_evidence_says_why():
     matrix = cohort(8, 3)
     matrix[6] = matrix[7]
-    outcome = MabRfl(c_max=0.9, c_min=0.9).aggregate(Updates(range(8), matrix), round=1)
+    outcome = MabRfl("paper", c_max=0.9, c_min=0.9).aggregate(Updates(range(8), matrix), round=1)
     evidence = outcome.verdicts[6].evidence
     assert outcome.verdicts[6].reason == "sybil"
     assert evidence["max_cosine"] == pytest.approx(1.0)
@@ -384,9 +404,9 @@ def test_decisions_do_not_depend_on_scale(exponent):
     matrix = cohort(10, 4).astype(np.float64)
     matrix[8] = matrix[9] + 0.1
     matrix[:2] = -2 * matrix[2:4].mean(axis=0) + 0.3 * matrix[:2]
-    expected = MabRfl(c_max=0.6, alpha=0.0).aggregate(Updates(range(10), matrix.astype(np.float32)), round=1)
+    expected = MabRfl("paper", c_max=0.6, alpha=0.0).aggregate(Updates(range(10), matrix.astype(np.float32)), round=1)
     scaled = (matrix * 10.0**exponent).astype(np.float32)
-    outcome = MabRfl(c_max=0.6, alpha=0.0).aggregate(Updates(range(10), scaled), round=1)
+    outcome = MabRfl("paper", c_max=0.6, alpha=0.0).aggregate(Updates(range(10), scaled), round=1)
     assert outcome.accepted == expected.accepted
     assert len(outcome.accepted) < 9
     np.testing.assert_allclose(outcome.step / 10.0**exponent, expected.step, rtol=1e-3, atol=1e-5)
@@ -412,25 +432,29 @@ def test_a_cosine_equal_to_the_threshold_is_an_edge_or_not():
     # The first two have norm 2 and inner product 2: a cosine of exactly one half.
     matrix = np.array([[1.0, 1, 1, 1, 0, 0], [2, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]])
     for test, sybils in (("at-least", [0, 1]), ("above", [])):
-        shield = MabRfl(c_max=0.5, c_min=0.5, edge_test=test, alpha=-1.0)
+        shield = MabRfl("paper", c_max=0.5, c_min=0.5, edge_test=test, alpha=-1.0)
         assert shield.aggregate(Updates(range(4), matrix), round=1).rejected("sybil") == sybils
 
 
 def test_a_cluster_cosine_equal_to_alpha_removes_or_not():
     matrix = np.array([[1.0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0]])
     for test, outliers in (("at-most", [3]), ("below", [])):
-        shield = MabRfl(components_removed=0, alpha=0.0, alpha_test=test)
+        shield = MabRfl("paper", components_removed=0, alpha=0.0, alpha_test=test)
         assert shield.aggregate(Updates(range(4), matrix), round=1).rejected("outlier") == outliers
 
 
 def test_ties_between_groups_are_random_or_go_to_the_lowest_id():
     matrix = np.array([[1.0, 0, 0], [0, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
     lowest = [
-        MabRfl(component_ties="lowest-id", seed=seed).aggregate(Updates(range(5), matrix), round=1).rejected("sybil")
+        MabRfl("paper", component_ties="lowest-id", seed=seed)
+        .aggregate(Updates(range(5), matrix), round=1)
+        .rejected("sybil")
         for seed in range(12)
     ]
     seeded = [
-        MabRfl(component_ties="random", seed=seed).aggregate(Updates(range(5), matrix), round=1).rejected("sybil")
+        MabRfl("paper", component_ties="random", seed=seed)
+        .aggregate(Updates(range(5), matrix), round=1)
+        .rejected("sybil")
         for seed in range(12)
     ]
     assert lowest == [[0, 2]] * 12
@@ -438,7 +462,7 @@ def test_ties_between_groups_are_random_or_go_to_the_lowest_id():
 
 
 def test_a_sybils_momentum_is_put_back_when_only_the_judged_are_updated():
-    shield = MabRfl(graph_vectors="momentum", momentum_updated="judged", c_max=0.9, c_min=0.9, alpha=-1.0)
+    shield = MabRfl("paper", graph_vectors="momentum", momentum_updated="judged", c_max=0.9, c_min=0.9, alpha=-1.0)
     first, second = cohort(5, 1), cohort(5, 2)
     second[3] = second[4] = 40 * second[4]
     shield.aggregate(Updates(range(5), first), round=1)
@@ -450,7 +474,7 @@ def test_a_sybils_momentum_is_put_back_when_only_the_judged_are_updated():
 
 
 def test_a_past_too_large_to_add_is_forgotten():
-    shield = MabRfl(history=0.9, c_max=0.99, c_min=0.99, alpha=-1.0)
+    shield = MabRfl("paper", history=0.9, c_max=0.99, c_min=0.99, alpha=-1.0)
     huge = (cohort(3, 1) / np.linalg.norm(cohort(3, 1), axis=1, keepdims=True) * 3e38).astype(np.float32)
     for t in (1, 2, 3):
         outcome = shield.aggregate(Updates(range(3), huge), round=t)
@@ -477,7 +501,7 @@ def test_rules_are_told_the_share_of_attackers_in_the_cohort_also_after_a_resume
 
 def test_what_happened_at_selection_survives_a_save_before_the_round_is_judged():
     outcasts = {"prior_benign": 1e-6, "prior_malicious": 1e6}
-    first, second = MabRfl(**outcasts), MabRfl(**outcasts)
+    first, second = MabRfl("paper", **outcasts), MabRfl("paper", **outcasts)
     chosen = first.select(range(6), round=1)
     second.load_state_dict(first.state_dict())
     outcome = second.aggregate(Updates(chosen, cohort(len(chosen))), round=1)
@@ -485,13 +509,13 @@ def test_what_happened_at_selection_survives_a_save_before_the_round_is_judged()
 
 
 def test_clients_that_were_not_selected_are_neither_judged_nor_rewarded():
-    shield = MabRfl()
+    shield = MabRfl("paper")
     chosen = shield.select(range(10), round=1)
     everybody = shield.aggregate(Updates(range(10), cohort(10)), round=1)
     assert list(everybody.verdicts) == chosen
     assert f"not-selected-ignored: {10 - len(chosen)}" in everybody.events
     assert all(shield.reputation[k] == (1.0, 1.0) for k in range(10) if k not in chosen)
-    invited = MabRfl()
+    invited = MabRfl("paper")
     invited.select(range(10), round=1)
     expected = invited.aggregate(Updates(chosen, cohort(10)[chosen]), round=1)
     assert everybody.step.tobytes() == expected.step.tobytes()
@@ -522,17 +546,17 @@ def test_mab_rfls_rule_is_known_by_its_name_with_any_selector():
 
 
 def test_thresholds_of_an_unknown_data_set_are_refused():
-    assert MabRfl(dataset="cifar10").options.c_min == 0.1
+    assert MabRfl("paper", dataset="cifar10").options.c_min == 0.1
     with pytest.raises(ConfigError, match="data set 'cifar-10'; did you mean 'cifar10'"):
-        MabRfl(dataset="cifar-10")
+        MabRfl("paper", dataset="cifar-10")
 
 
 @pytest.mark.parametrize("exponent", [-100, -60, 60, 100])
 def test_decisions_do_not_depend_on_scale_in_double_precision(exponent):
     matrix = cohort(10, 4).astype(np.float64)
     matrix[:3] = -2 * matrix[4:8].mean(axis=0) + 0.3 * matrix[:3]
-    expected = MabRfl(c_max=0.99, c_min=0.99).aggregate(Updates(range(10), matrix), round=1)
-    outcome = MabRfl(c_max=0.99, c_min=0.99).aggregate(Updates(range(10), matrix * 10.0**exponent), round=1)
+    expected = MabRfl("paper", c_max=0.99, c_min=0.99).aggregate(Updates(range(10), matrix), round=1)
+    outcome = MabRfl("paper", c_max=0.99, c_min=0.99).aggregate(Updates(range(10), matrix * 10.0**exponent), round=1)
     assert expected.rejected("outlier")
     assert outcome.accepted == expected.accepted
 
@@ -541,7 +565,7 @@ def test_sizes_at_both_ends_of_single_precision_in_one_cohort_are_no_problem():
     matrix = cohort(6, 2)
     matrix[1] *= np.float32(1e-34)
     matrix[2] *= np.float32(1e34)
-    outcome = MabRfl(c_max=0.99, c_min=0.99, alpha=-1.0).aggregate(Updates(range(6), matrix), round=1)
+    outcome = MabRfl("paper", c_max=0.99, c_min=0.99, alpha=-1.0).aggregate(Updates(range(6), matrix), round=1)
     assert outcome.accepted == list(range(6))
     assert "step-not-finite" not in outcome.events
     assert outcome.step.any()

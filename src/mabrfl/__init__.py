@@ -5,9 +5,11 @@ An implementation of *Shielding Federated Learning: Robust Aggregation with Adap
 """
 
 from mabrfl._version import __version__
-from mabrfl.defense import Defense, MabRfl
+from mabrfl.defense import Defense
 from mabrfl.errors import MabRflError
+from mabrfl.hardening import HardenedOptions
 from mabrfl.presets import MabRflOptions
+from mabrfl.shield import MabRfl
 from mabrfl.updates import Candidates, Cohort, Decision, Outcome, Selection, Updates, Verdict
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "Cohort",
     "Decision",
     "Defense",
+    "HardenedOptions",
     "MabRfl",
     "MabRflError",
     "MabRflOptions",

@@ -1,4 +1,4 @@
-"""A defense: selector + rule + beliefs. MAB-RFL is one; "ACS + Krum" is another.
+"""A defense: selector + rule + beliefs. MAB-RFL is one (see shield.py); "ACS + Krum" is another.
 
 The object holds what must survive from round to round; the mathematics is in the functions it calls.
 """
@@ -13,15 +13,12 @@ import numpy as np
 
 from mabrfl import vectors
 from mabrfl.errors import ConfigError, StateError, suggest
-from mabrfl.mab_rfl import MabRflRule
-from mabrfl.presets import THRESHOLDS, MabRflOptions
-from mabrfl.presets import options as preset_options
 from mabrfl.progress import Progress, restore
 from mabrfl.protocols import Rule, Selector, Stateful
 from mabrfl.reputation import Beliefs
 from mabrfl.rng import ClientId
 from mabrfl.screening.intake import inspect
-from mabrfl.selection import ACS, All
+from mabrfl.selection import All
 from mabrfl.updates import (
     Candidates,
     Cohort,
@@ -74,6 +71,7 @@ class Defense:
     Examples
     --------
     >>> from mabrfl.aggregation import Krum
+    >>> from mabrfl.selection import ACS
     >>> defense = Defense(Krum(num_malicious=1), selector=ACS(), name="krum")
     >>> chosen = defense.select(range(10), round=1)
     >>> matrix = np.random.default_rng(0).normal(size=(len(chosen), 4))
@@ -158,6 +156,7 @@ class Defense:
             round=int(round),
             population=max(progress.population, len(intake.ids)),
             seed=self.seed,
+            reputation=self.reputation,
         )
         decision = _checked(self.rule(cohort), cohort) if len(cohort) else None
         self._progress = replace(progress, last_round=int(round))
@@ -248,72 +247,6 @@ class Defense:
         self._progress = progress
 
 
-class MabRfl(Defense):
-    """MAB-RFL: adaptive client selection, sybil and outlier screens, rewards, unit momenta (paper, Alg. 2).
-
-    Parameters
-    ----------
-    preset
-        ``"paper"`` (the text, line by line) or ``"reference"`` (the released code's behaviour).
-    seed
-        Root of all random streams.
-    selector
-        Another selector instead of ACS.
-    dataset
-        Take the thresholds for this data set: ``"mnist"`` (the default), ``"fashion-mnist"``,
-        ``"cifar10"`` or ``"digits"``.
-    dimension
-        See :class:`Defense`.
-    **overrides
-        Any field of :class:`mabrfl.presets.MabRflOptions`: ``c_max``, ``c_min``, ``alpha``, ``history``, ...
-
-    Examples
-    --------
-    >>> shield = MabRfl(preset="paper", c_max=0.7, c_min=0.3, alpha=-0.1, history=0.1, seed=0)
-    >>> chosen = shield.select(["ada", "bob", "eve", "mallory"], round=1)
-    >>> matrix = np.random.default_rng(0).normal(size=(len(chosen), 8))
-    >>> outcome = shield.aggregate(Updates(chosen, matrix), round=1)
-    >>> sorted(outcome.verdicts) == sorted(chosen)
-    True
-    """
-
-    def __init__(
-        self,
-        preset: str = "paper",
-        *,
-        seed: int = 0,
-        selector: Selector | None = None,
-        dataset: str | None = None,
-        dimension: int | None = None,
-        **overrides: Any,
-    ) -> None:
-        if dataset is not None and dataset not in THRESHOLDS:
-            raise ConfigError(f"no thresholds are known for the data set '{dataset}'{suggest(dataset, THRESHOLDS)}")
-        chosen = preset_options(preset, dataset, **overrides)
-        self.preset = preset
-        self.options: MabRflOptions = chosen
-        super().__init__(
-            MabRflRule(chosen),
-            selector=selector or _acs(chosen),
-            seed=seed,
-            name="mab-rfl",
-            beliefs=Beliefs(prior_benign=chosen.prior_benign, prior_malicious=chosen.prior_malicious),
-            reset_beliefs=chosen.beliefs == "reset",
-            dimension=dimension,
-        )
-
-
-def _acs(chosen: MabRflOptions) -> ACS:
-    return ACS(
-        warmup_rounds=chosen.warmup_rounds,
-        inclusion=chosen.inclusion,
-        always_from=chosen.always_from,
-        never_to=chosen.never_to,
-        empty_selection=chosen.empty_selection,
-        first_round=chosen.first_round,
-    )
-
-
 def _check_round(number: Any) -> None:
     if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
         raise ValueError(f"round must be an integer from 1; got {number!r}")
@@ -326,6 +259,10 @@ def _checked(decision: Any, cohort: Cohort) -> Decision:
     for name, given in (("reasons", decision.reasons), ("evidence", decision.evidence)):
         if given is not None and len(given) != len(cohort):
             raise ConfigError(f"a rule must give one of {name} per client; got {len(given)} for {len(cohort)}")
+    if decision.credit is not None:
+        credit = np.asarray(decision.credit, dtype=np.float64)
+        if credit.shape != (len(cohort),) or not np.all(np.abs(credit) <= 1):
+            raise ConfigError("a rule must give one credit from -1 to 1 per client")
     for reason in decision.reasons or ():
         if reason not in get_args(Reason):
             raise ConfigError(f"a rule gave the reason {reason!r}{suggest(str(reason), get_args(Reason))}")
@@ -352,6 +289,7 @@ def _verdicts(cohort: Cohort, decision: Decision | None, malformed: Mapping[Clie
     if decision is not None:
         reasons: Sequence[Reason] = decision.reasons if decision.reasons is not None else ["accepted"] * len(cohort)
         evidence = decision.evidence if decision.evidence is not None else [{}] * len(cohort)
-        for client, reason, facts in zip(cohort.ids, reasons, evidence, strict=True):
-            verdicts[client] = Verdict(reason == "accepted", reason, facts)
+        credit = decision.credit if decision.credit is not None else [1.0] * len(cohort)
+        for client, reason, facts, counts in zip(cohort.ids, reasons, evidence, credit, strict=True):
+            verdicts[client] = Verdict(reason == "accepted", reason, facts, float(counts))
     return {client: verdicts[client] for client in canonical(verdicts)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,39 @@ from mabrfl.updates import Verdict, as_client_id, canonical
 _PAIR = 2
 
 
+@dataclass(frozen=True)
+class Reaction:
+    """How beliefs react to a verdict; the default is the paper's rule, which never forgets.
+
+    With ``credit`` s of the verdict (its amount), an acceptance makes ``B = B * keep_good**s + s`` and
+    ``M = M * forgive**s``; a rejection, or an acceptance on suspicion (negative
+    credit), ``B = B * strike**s`` and ``M = M + s``. So good conduct of long
+    ago counts for at most ``1 / (1 - keep_good)``, and a few bad rounds in a row outweigh it.
+    """
+
+    keep_good: float = 1.0
+    strike: float = 1.0
+    forgive: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("keep_good", "strike", "forgive"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ConfigError(f"{name} must lie in (0, 1]; got {getattr(self, name)}")
+
+    def __call__(self, benign: float, malicious: float, verdict: Verdict) -> tuple[float, float]:
+        """Return B and M after a verdict."""
+        credit = abs(verdict.credit)
+        if verdict.accepted and verdict.credit >= 0:
+            return benign * self.keep_good**credit + credit, max(
+                malicious * self.forgive**credit, min(malicious, _LEAST)
+            )
+        return max(benign * self.strike**credit, min(benign, _LEAST)), malicious + credit
+
+
+_LEAST = 0.01
+"""Beliefs never quite reach certainty: below this, counts are not scaled down any further."""
+
+
 class Beliefs:
     """B_k and M_k of every client ever seen (paper, Alg. 2 lines 1 and 12-14).
 
@@ -22,6 +56,10 @@ class Beliefs:
     ----------
     prior_benign, prior_malicious
         What is believed of a client before it was ever judged; Beta(1, 1) is "anything".
+    newcomer
+        The same for clients that join after the first ones, if they are to start on probation.
+    reaction
+        How a verdict changes them.
 
     Examples
     --------
@@ -31,31 +69,48 @@ class Beliefs:
     {'a': (2.0, 1.0), 'b': (1.0, 2.0)}
     """
 
-    def __init__(self, *, prior_benign: float = 1.0, prior_malicious: float = 1.0) -> None:
-        for name, value in (("prior_benign", prior_benign), ("prior_malicious", prior_malicious)):
+    def __init__(
+        self,
+        *,
+        prior_benign: float = 1.0,
+        prior_malicious: float = 1.0,
+        newcomer: tuple[float, float] | None = None,
+        reaction: Reaction | None = None,
+    ) -> None:
+        benign, malicious = newcomer or (prior_benign, prior_malicious)
+        for name, value in (
+            ("prior_benign", prior_benign),
+            ("prior_malicious", prior_malicious),
+            ("newcomer_benign", benign),
+            ("newcomer_malicious", malicious),
+        ):
             if not 0 < value < np.inf:
                 raise ConfigError(f"{name} must be positive and finite; got {value}")
         self._prior = (float(prior_benign), float(prior_malicious))
+        self._newcomer = (float(benign), float(malicious))
+        self._react = reaction or Reaction()
         self._counts: dict[ClientId, tuple[float, float]] = {}
 
     def know(self, ids: Iterable[ClientId]) -> None:
-        """Add clients that were not known before, with the prior belief."""
+        """Add clients that were not known before: the first ones with the prior belief, later ones as newcomers."""
+        prior = self._newcomer if self._counts else self._prior
         for client in ids:
-            self._counts.setdefault(client, self._prior)
+            self._counts.setdefault(client, prior)
 
     def reset(self) -> None:
         """Forget every judgement; the clients stay known."""
         self._counts = dict.fromkeys(self._counts, self._prior)
 
     def reward(self, verdicts: Mapping[ClientId, Verdict]) -> None:
-        """Give reward 1 (B + 1) to the accepted and reward 0 (M + 1) to the rejected."""
+        """Give reward 1 (B + 1) to the accepted and reward 0 (M + 1) to the rejected, as the reaction says."""
+        self.know(verdicts)
         for client, verdict in verdicts.items():
-            benign, malicious = self._counts.get(client, self._prior)
-            self._counts[client] = (benign + 1, malicious) if verdict.accepted else (benign, malicious + 1)
+            self._counts[client] = self._react(*self._counts[client], verdict)
 
     def of(self, ids: Iterable[ClientId]) -> NDArray[np.float64]:
-        """Return the ``(n, 2)`` counts (B, M) of these clients; the prior for unknown ones."""
-        return np.array([self._counts.get(client, self._prior) for client in ids], dtype=np.float64).reshape(-1, 2)
+        """Return the ``(n, 2)`` counts (B, M) of these clients; as they would begin, for unknown ones."""
+        prior = self._newcomer if self._counts else self._prior
+        return np.array([self._counts.get(client, prior) for client in ids], dtype=np.float64).reshape(-1, 2)
 
     def as_dict(self) -> dict[ClientId, tuple[float, float]]:
         """Return ``{id: (B, M)}`` in canonical order."""

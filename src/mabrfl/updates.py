@@ -142,6 +142,8 @@ class Cohort:
         How many clients could have been selected (K).
     seed
         Root of the named random streams.
+    reputation
+        ``{id: (B, M)}`` of every client known to the defense, as before this round.
     """
 
     ids: tuple[ClientId, ...]
@@ -151,6 +153,7 @@ class Cohort:
     round: int
     population: int
     seed: int = 0
+    reputation: Mapping[ClientId, tuple[float, float]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -169,6 +172,11 @@ class Cohort:
     def squared_distances(self) -> NDArray[np.float64]:
         """The ``(n, n)`` matrix of squared Euclidean distances."""
         return vectors.squared_distances(self.gram)
+
+    def trust(self, ids: Sequence[ClientId]) -> NDArray[np.float64]:
+        """Return B / (B + M) of these clients: how likely each is benign; 1/2 for unknown ones."""
+        counts = np.array([self.reputation.get(client, (1.0, 1.0)) for client in ids]).reshape(-1, 2)
+        return np.asarray(counts[:, 0] / counts.sum(axis=1))
 
     def rng(self, purpose: str) -> np.random.Generator:
         """Return a generator named after the purpose and the round."""
@@ -202,6 +210,9 @@ class Decision:
         is an outlier if the rule takes it to be malicious, not merely because it was not used.
     evidence
         One mapping of plain numbers and strings per client: why.
+    credit
+        How much each verdict counts for its client's reputation, from 0 (not at all) to 1, as all do
+        if left out. Negative: on suspicion, the update is used and yet counts against its sender.
     events
         What happened to the round as a whole ("no-survivors", "equal-clusters", ...).
     facts
@@ -213,17 +224,19 @@ class Decision:
     step: Floats | None = None
     reasons: Sequence[Reason] | None = None
     evidence: Sequence[Evidence] | None = None
+    credit: NDArray[np.float64] | Sequence[float] | None = None
     events: tuple[str, ...] = ()
     facts: Evidence = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one client's update, and why."""
+    """What became of one client's update, why, and how much that counts for its reputation (-1 to 1)."""
 
     accepted: bool
     reason: Reason
     evidence: Evidence = field(default_factory=dict)
+    credit: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,9 @@ def _exact_norm(row: Floats) -> float:
         return largest * float(np.linalg.norm(row.astype(np.float64) / largest))
 
 
-def gram(matrix: Floats, norms: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+def gram(
+    matrix: Floats, norms: NDArray[np.float64] | None = None, rows: NDArray[np.intp] | None = None
+) -> NDArray[np.float64]:
     """Return ``X @ X.T`` in float64, from products in the rows' own precision.
 
     Rows of extreme size are scaled by powers of two first, which changes no digit of the result.
@@ -99,14 +101,18 @@ def gram(matrix: Floats, norms: NDArray[np.float64] | None = None) -> NDArray[np
     Parameters
     ----------
     matrix
-        ``(n, d)`` array X of finite numbers.
+        ``(n, d)`` array of finite numbers.
     norms
-        Its row norms, if known already.
+        The norms of X, if known already.
+    rows
+        Which rows of the array X consists of; all of them if left out.
     """
-    norms = row_norms(matrix) if norms is None else norms
+    if norms is None:
+        norms = row_norms(matrix if rows is None else matrix[rows])
     exponents = None if _ordinary(norms) else np.frexp(norms)[1]
-    partial = each_slice(matrix.shape[1], lambda columns: _product(matrix[:, columns], exponents))
-    return _total(partial, matrix.shape[0], exponents)
+    chosen = slice(None) if rows is None else rows
+    partial = each_slice(matrix.shape[1], lambda columns: _product(matrix[chosen, columns], exponents))
+    return _total(partial, len(norms), exponents)
 
 
 def _ordinary(norms: NDArray[np.float64]) -> bool:
@@ -216,6 +222,30 @@ def fold(
         return _product(part, exponents)
 
     return _total(each_slice(memory.shape[1], visit), len(rows), exponents)
+
+
+def fold_scaled(
+    memory: Floats,
+    rows: NDArray[np.intp],
+    updates: Floats,
+    *,
+    decay: NDArray[np.float64],
+    gain: NDArray[np.float64],
+) -> None:
+    """Set ``memory[rows] = gain * updates + decay * memory[rows]`` in place.
+
+    Gains that single precision cannot hold belong to updates of extreme size: those are multiplied in
+    double precision, so that the product, which is of ordinary size, is right.
+    """
+    low, high = _SAFE_WEIGHTS
+    ordinary = bool(np.all((gain > low) & (gain < high)))
+    factor = decay.astype(memory.dtype)[:, None]
+    scale = (gain.astype(memory.dtype) if ordinary else gain)[:, None]
+
+    def visit(columns: slice) -> None:
+        memory[rows, columns] = scale * updates[:, columns] + factor * memory[rows, columns]
+
+    each_slice(memory.shape[1], visit)
 
 
 def coordinatewise(matrix: Floats, rule: Callable[[Floats], Floats]) -> Floats:

@@ -39,9 +39,9 @@ def build_rule(
         Passed on if the constructor has an argument of that name.
     """
     if known_name("defenses", name) == "mab-rfl":
-        from mabrfl.mab_rfl import MabRflRule  # noqa: PLC0415 (only what is asked for is imported)
+        from mabrfl.shield import rule_of  # noqa: PLC0415 (only what is asked for is imported)
 
-        return MabRflRule(preset_options(**{"preset": "paper", **options}))
+        return rule_of(preset_options(**options))
     context = {"num_malicious": num_malicious, "num_clients": num_clients, "seed": seed}
     rule: Rule = _callable("defense", name, make("defenses", name, options, context))
     return rule
@@ -77,7 +77,8 @@ def build_defense(config: RunConfig, num_malicious: int | None = None) -> Defens
         What rules that need the number of attackers are told; ``assumed_malicious`` by default.
     """
     from mabrfl.config import resolve  # noqa: PLC0415 (configs are checked against this catalogue: a circle)
-    from mabrfl.defense import Defense, MabRfl  # noqa: PLC0415 (only what is asked for is imported)
+    from mabrfl.defense import Defense  # noqa: PLC0415 (only what is asked for is imported)
+    from mabrfl.shield import MabRfl  # noqa: PLC0415 (only what is asked for is imported)
 
     run = resolve(config)
     name, seed = run.defense, run.seed

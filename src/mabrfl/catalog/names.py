@@ -58,7 +58,7 @@ _MODELS = "mabrfl.training.models"
 
 BUILT_IN: Mapping[Kind, Mapping[str, Entry]] = {
     "defenses": {
-        "mab-rfl": Entry("mabrfl.defense:MabRfl"),
+        "mab-rfl": Entry("mabrfl.shield:MabRfl"),
         "fedavg": Entry(f"{_AVERAGING}:FedAvg"),
         "fedavg-uniform": Entry(
             f"{_AVERAGING}:FedAvg",
@@ -83,6 +83,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Entry]] = {
     "selectors": {
         "acs": Entry("mabrfl.selection.thompson:ACS"),
         "thompson-top": Entry("mabrfl.selection.thompson:ThompsonTop"),
+        "budgeted": Entry("mabrfl.selection.budget:Budgeted"),
         "uniform": Entry("mabrfl.selection.uniform:Uniform"),
         "all": Entry("mabrfl.selection.uniform:All"),
     },

@@ -14,6 +14,7 @@ from mabrfl import catalog
 from mabrfl.errors import suggest
 
 _PRESETS = [
+    ("hardened", "The default: no threshold to tune, reputation that reacts, bounded influence (docs/hardening.md)."),
     ("paper", "MAB-RFL as the text of the paper has it, line by line."),
     ("reference", "MAB-RFL, and the conditions of the run, as the authors' released code behaves."),
 ]

@@ -48,7 +48,9 @@ def run(  # the options document themselves
     defense: Annotated[
         str | None, typer.Option(help="mab-rfl, fedavg, krum, ... or module:Name.", rich_help_panel=_WHAT)
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Of mab-rfl: paper or reference.", rich_help_panel=_WHAT)] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Of mab-rfl: hardened (default), paper or reference.", rich_help_panel=_WHAT)
+    ] = None,
     selector: Annotated[
         str | None, typer.Option(help="acs, uniform, ...; the defense's own if left out.", rich_help_panel=_WHAT)
     ] = None,

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 
+from mabrfl.presets import DEFAULT_PRESET
+
 MAX_CLIENTS = 100_000
 MAX_ROUNDS = 1_000_000
 
@@ -143,7 +145,7 @@ class RunConfig(Section):
         Names of the catalogue (``mabrfl list``), or ``module:Name`` for your own. The model's default
         depends on the data set; the selector's is the defense's own: ``acs`` for ``mab-rfl``, else ``all``.
     preset
-        ``paper`` or ``reference``: MAB-RFL's options, and the conditions of the run that the released
+        ``hardened``, ``paper`` or ``reference``: MAB-RFL's options, and the conditions of the run that the released
         code has otherwise (optimiser state, data draw, who attacks).
     attackers
         How many clients attack: a float is a share of the clients (rounded down), an integer a count.
@@ -167,7 +169,7 @@ class RunConfig(Section):
     dataset: Name = "digits"
     model: Name | None = None
     defense: Name = "mab-rfl"
-    preset: Name = "paper"
+    preset: Name = DEFAULT_PRESET
     selector: Name | None = None
     attack: Name = "none"
     attackers: Attackers = 0

@@ -96,6 +96,7 @@ class RoundRecord:
             "selected": self.selected,
             "verdicts": [
                 {"id": client, "accepted": verdict.accepted, "reason": verdict.reason, "evidence": verdict.evidence}
+                | ({} if verdict.credit == 1 else {"credit": verdict.credit})
                 for client, verdict in self.verdicts.items()
             ],
             "reputation": [[client, *belief] for client, belief in self.reputation.items()],
@@ -116,7 +117,9 @@ class RoundRecord:
             loss=_number(data["loss"]),
             selected=tuple(data["selected"]),
             verdicts={
-                entry["id"]: Verdict(bool(entry["accepted"]), entry["reason"], entry["evidence"])
+                entry["id"]: Verdict(
+                    bool(entry["accepted"]), entry["reason"], entry["evidence"], _number(entry.get("credit", 1.0))
+                )
                 for entry in data["verdicts"]
             },
             reputation={client: (_number(good), _number(bad)) for client, good, bad in data["reputation"]},

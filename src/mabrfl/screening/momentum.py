@@ -15,6 +15,8 @@ from mabrfl.updates import Floats, as_client_id
 
 _NEVER = -1
 _MATRIX = 2
+_SHORTEST = 1e-3
+"""Of a past that an update can be compared with; below it, rounding would decide."""
 
 
 class MomentumMemory:
@@ -85,6 +87,60 @@ class MomentumMemory:
         self._scales[rows] = 1.0
         self._computed[rows] = round_number
         return gram
+
+    def fold_unit(
+        self,
+        rows: NDArray[np.intp],
+        updates: Floats,
+        norms: NDArray[np.float64],
+        panel: NDArray[np.intp],
+        *,
+        round_number: int,
+        history: float,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        r"""Fold updates of length 1 into ``rows``: :math:`m_t^k = g_t^k / ||g_t^k|| + \lambda m_{t_k}^k`.
+
+        Unlike in Eq. 5, what a client sent last does not fade while it is not selected: a suspect is
+        seldom selected, and its direction over many rounds is what gives it away.
+
+        Parameters
+        ----------
+        rows, updates, norms
+            Where, what, and the lengths of what.
+        panel
+            Rows of whose momenta the Gram matrix is wanted; ``rows`` must be among them.
+        round_number, history
+            t and lambda.
+
+        Returns
+        -------
+        gram, consistency
+            The Gram matrix of the panel's momenta; and the cosine between each update and the momentum
+            that its sender had before, NaN for those without one.
+        """
+        since, before = self._computed[rows], self._norms[rows]
+        decay = np.where(since == _NEVER, 0.0, float(history))
+        vectors.fold_scaled(self._matrix, rows, updates, decay=decay, gain=1 / norms)
+        self._norms[rows] = 1 + decay * before  # an upper bound, until they are measured
+        gram = vectors.gram(self._matrix, self._norms[panel], panel)
+        self._norms[panel] = np.sqrt(np.clip(np.diag(gram), 0, None))
+        self._scales[rows] = 1.0
+        self._computed[rows] = round_number
+        past = decay * before
+        with np.errstate(divide="ignore", invalid="ignore"):
+            consistency = (self._norms[rows] ** 2 - 1 - past**2) / (2 * past)
+        return gram, np.where(past > _SHORTEST, np.clip(consistency, -1, 1), np.nan)
+
+    def recent(self, rows: NDArray[np.intp], since: int, most: int) -> NDArray[np.intp]:
+        """Return up to ``most`` other rows whose momenta are from round ``since`` or later, the latest first."""
+        used = np.arange(len(self._row))
+        others = np.setdiff1d(used[self._computed[used] >= since], rows)
+        order = np.lexsort((others, -self._computed[others]))
+        return np.asarray(others[order][:most], dtype=np.intp)
+
+    def clients(self) -> list[ClientId]:
+        """Return whose momentum each row is."""
+        return list(self._row)
 
     def mark_selected(self, rows: NDArray[np.intp], round_number: int) -> None:
         """Note that these clients took part in this round."""

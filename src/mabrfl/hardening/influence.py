@@ -1,0 +1,72 @@
+"""Bounded influence: how long a step one client can ask for, and how many votes a group has."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mabrfl.hardening.copies import residual_cosines
+
+Vector = NDArray[np.float64]
+
+
+def too_long(norms: Vector, limit: float) -> NDArray[np.bool_]:
+    """Mark updates longer than ``limit`` times the median length; nobody if the limit is 0."""
+    if not limit:
+        return np.zeros(len(norms), dtype=bool)
+    return np.asarray(norms > limit * np.median(norms))
+
+
+def clipped_lengths(
+    norms: Vector, step_size: Literal["clipped", "median", "mean"] = "clipped", clip: float = 1.5
+) -> Vector:
+    """Return the length that each update is given in the step.
+
+    ``clipped``: its own, at most ``clip`` times the median. Lengths of honest clients grow with the
+    number of their steps, so those with more data go further; a client with hardly any data is not
+    blown up to the size of the others.
+
+    Examples
+    --------
+    >>> clipped_lengths(np.array([1.0, 2.0, 300.0]))
+    array([1., 2., 3.])
+    """
+    if not len(norms):
+        return norms
+    if step_size == "clipped":
+        return np.minimum(norms, clip * np.median(norms))
+    return np.full(len(norms), np.median(norms) if step_size == "median" else np.mean(norms))
+
+
+def independent_votes(cosines: NDArray[np.float64], weights: Vector) -> Vector:
+    r"""Divide each client's vote by the number of votes that its direction has already.
+
+    With residual cosines :math:`r_{kj}` (see :func:`~mabrfl.hardening.copies.residual_cosines`),
+
+    .. math:: v_k = \frac{w_k}{1 + \sum_{j \ne k} \max(r_{kj}, 0)},
+
+    so m clients with a common residual direction have together m / (1 + (m - 1) r) votes: one if they
+    send copies, almost m if they are independent. The sum is the design effect of cluster sampling
+    (Kish 1965).
+
+    Examples
+    --------
+    Three of six clients push the same way, beside what all have in common:
+
+    >>> common, rows = np.eye(7)[0], np.eye(7)[[1, 1, 1, 4, 5, 6]]
+    >>> rows = 0.8 * common + 0.6 * rows
+    >>> votes = independent_votes(rows @ rows.T, np.ones(6))
+    >>> bool(votes[:3].sum() < 0.5 * votes[3:].sum())
+    True
+    """
+    if len(cosines) < _FEWEST:
+        return weights
+    shared = np.clip(residual_cosines(cosines, weights), 0, None)
+    np.fill_diagonal(shared, 0)
+    return np.asarray(weights / (1 + shared.sum(axis=1)))
+
+
+_FEWEST = 3
+"""Two residuals are opposite by construction: nothing can be said about them."""

@@ -1,0 +1,48 @@
+"""A fixed number of clients per round: the most credible ones, and some that are hardly known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mabrfl._checks import check_whole
+from mabrfl.errors import ConfigError
+from mabrfl.selection.thompson import beta_draws
+from mabrfl.updates import Candidates, Selection
+
+
+class Budgeted:
+    """m clients per round: those with the largest draws from Beta(B_k, M_k), and a share for the least known.
+
+    Like :class:`~mabrfl.selection.thompson.ThompsonTop`, but a newcomer does not have to beat clients
+    of long standing to be seen at all.
+
+    Parameters
+    ----------
+    num_selected
+        m, the number of clients per round; all of them if there are fewer.
+    explore
+        Share of the budget, rounded up, for the clients about which least is known: the smallest
+        B + M, among those not believed to be malicious (M <= 2 B); ties by lot.
+    """
+
+    def __init__(self, *, num_selected: int = 10, explore: float = 0.1) -> None:
+        check_whole("num_selected", num_selected, at_least=1)
+        if isinstance(explore, bool) or not 0 <= explore <= 1:
+            raise ConfigError(f"explore must lie in [0, 1]; got {explore!r}")
+        self.num_selected = num_selected
+        self.explore = explore
+
+    def __call__(self, candidates: Candidates) -> Selection:
+        """Select; see the class."""
+        n = len(candidates.ids)
+        budget = min(self.num_selected, n)
+        known = candidates.benign + candidates.malicious
+        hopeful = np.flatnonzero(candidates.malicious <= 2 * candidates.benign)
+        order = hopeful[np.lexsort((candidates.uniforms("explore")[hopeful], known[hopeful]))]
+        explored = order[: min(math.ceil(self.explore * budget), len(order))]
+        draws = beta_draws(candidates)
+        draws[explored] = np.inf
+        best = np.argsort(-draws, kind="stable")[:budget]
+        return Selection([candidates.ids[k] for k in sorted(best)])

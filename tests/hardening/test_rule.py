@@ -1,0 +1,222 @@
+"""The hardened preset as a whole, on made-up updates: what must hold whatever the model."""
+
+import numpy as np
+import pytest
+
+from mabrfl import HardenedOptions, MabRfl, Updates
+
+WIDTH = 3000
+CLIENTS = 30
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def world(agreement=0.3, seed=0):
+    """Return a function round -> honest updates: a common direction that turns, and everyone's own noise."""
+    root = np.random.default_rng(seed)
+    axes = unit(root.normal(size=(40, WIDTH)))
+    for t in range(1, 40):  # the common direction turns by 27 degrees a round
+        axes[t] = unit(0.9 * axes[t - 1] + np.sqrt(0.19) * axes[t])
+
+    def honest(t):
+        rng = np.random.default_rng([seed, t])
+        rows = np.sqrt(agreement) * axes[t] + np.sqrt(1 - agreement) * unit(rng.normal(size=(CLIENTS, WIDTH)))
+        return (rows * rng.uniform(0.5, 1.5, size=(CLIENTS, 1))).astype(np.float32)
+
+    return honest
+
+
+def play(attack, attackers, *, rounds=12, agreement=0.3, **options):
+    """Run a shield against ``attack(t, honest rows, last step) -> rows``; return it and all outcomes."""
+    shield, honest, last, outcomes = MabRfl(seed=1, **options), world(agreement), None, []
+    for t in range(1, rounds + 1):
+        chosen = shield.select(range(CLIENTS), round=t)
+        rows = honest(t)
+        liars = [k for k in chosen if k in attackers]
+        good = [k for k in chosen if k not in attackers]
+        sent = rows.copy()
+        if liars:
+            sent[liars] = attack(t, rows, rows[good], last)
+        outcome = shield.aggregate(Updates(chosen, sent[chosen]), round=t)
+        last = outcome.step
+        outcomes.append((chosen, outcome, rows[good].mean(axis=0)))
+    return shield, outcomes
+
+
+def trust(shield, clients):
+    return np.mean([good / (good + bad) for good, bad in (shield.reputation[k] for k in clients)])
+
+
+def rejected(outcomes, clients):
+    return sum(not outcome.verdicts[k].accepted for chosen, outcome, _ in outcomes for k in chosen if k in clients)
+
+
+def alignment(outcomes):
+    """Cosine of each step with the honest mean."""
+    return [float(unit(outcome.step) @ unit(mean)) for _, outcome, mean in outcomes]
+
+
+def lie(t, rows, good, last):
+    return good.mean(axis=0) - 1.5 * good.std(axis=0)
+
+
+def bridge(t, rows, good, last):
+    return good.mean(axis=0)
+
+
+def hub(t, rows, good, last):
+    return good[0] if last is None else last
+
+
+def reverse(t, rows, good, last):
+    return -good.mean(axis=0)
+
+
+def frame(t, rows, good, last):
+    return rows[0]
+
+
+ATTACKS = [lie, bridge, hub, reverse]
+LIARS = frozenset(range(20, 30))
+HONEST = frozenset(range(20))
+
+
+@pytest.mark.parametrize("agreement", [0.0, 0.02, 0.3, 0.9, 0.99])
+@pytest.mark.parametrize("budget", [0, 8])
+def test_with_nobody_attacking_nobody_is_rejected_however_alike_the_updates_are(agreement, budget):
+    shield, outcomes = play(None, frozenset(), rounds=25, agreement=agreement, budget=budget)
+    assert rejected(outcomes, range(CLIENTS)) == 0
+    assert trust(shield, range(CLIENTS)) > 0.8
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_colluders_lose_their_reputation_and_nobody_honest_is_rejected(attack):
+    shield, outcomes = play(attack, LIARS)
+    assert rejected(outcomes, HONEST) == 0
+    assert trust(shield, LIARS) < 0.4
+    assert trust(shield, HONEST) > 0.9
+    assert min(alignment(outcomes)) > 0.9
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("attack", [bridge, hub])
+def test_a_bridge_or_hub_catches_nobody_but_itself(attack, size):
+    liars = frozenset(range(CLIENTS - size, CLIENTS))
+    _, outcomes = play(attack, liars)
+    assert rejected(outcomes, set(range(CLIENTS)) - liars) == 0
+
+
+def test_a_framed_client_keeps_its_vote_or_is_told_apart_and_the_copies_do_not_prosper():
+    shield, outcomes = play(frame, LIARS, rounds=20)
+    assert rejected(outcomes, HONEST - {0}) == 0
+    together = [outcome for chosen, outcome, _ in outcomes if 0 in chosen and LIARS & set(chosen)]
+    for outcome in together:
+        group = [k for k in outcome.verdicts if k == 0 or k in LIARS]
+        assert sum(outcome.verdicts[k].accepted for k in group) == 1
+    assert trust(shield, LIARS) < trust(shield, HONEST - {0}) - 0.3
+    assert min(alignment(outcomes)) > 0.9
+
+
+def test_a_single_copier_and_its_victim_lose_no_reputation():
+    def copy(t, rows, good, last):
+        return rows[0]
+
+    shield, _ = play(copy, frozenset({29}), rounds=3, told_apart=0.0)
+    assert shield.reputation[0][1] <= 1.0
+
+
+def test_an_update_a_hundred_times_as_long_moves_the_model_no_further():
+    def loud(t, rows, good, last):
+        return 100 * rows[list(LIARS)][: len(LIARS)].mean(axis=0)
+
+    shield, outcomes = play(loud, LIARS)
+    clean = play(None, frozenset())[1]
+    longest = max(np.linalg.norm(outcome.step) for _, outcome, _ in clean)
+    assert max(np.linalg.norm(outcome.step) for _, outcome, _ in outcomes) < 1.5 * longest
+    assert trust(shield, LIARS) < 0.3
+
+
+def test_a_fixed_direction_beside_that_of_the_others_is_caught_over_the_rounds():
+    drift = unit(np.random.default_rng(77).normal(size=WIDTH))
+
+    honest = world(0.05)
+    shield = MabRfl(seed=1)
+    for t in range(1, 21):
+        chosen = shield.select(range(CLIENTS), round=t)
+        rows = honest(t)
+        for k in LIARS:
+            rng = np.random.default_rng([5, t, k])
+            rows[k] = np.sqrt(0.28) * drift + np.sqrt(0.72) * unit(rng.normal(size=WIDTH))
+        shield.aggregate(Updates(chosen, rows[chosen]), round=t)
+    assert trust(shield, LIARS) < 0.3
+    assert trust(shield, HONEST) > 0.9
+
+
+def test_a_lone_liar_is_known_by_its_fellows_of_earlier_rounds():
+    shield, honest = MabRfl(seed=1), world(0.1)
+    lie = unit(np.random.default_rng(5).normal(size=WIDTH)).astype(np.float32)
+    rows = honest(1)
+    rows[20:25] = lie
+    shield.select(range(CLIENTS), round=1)
+    shield.aggregate(Updates(range(CLIENTS), rows), round=1)
+    rows = honest(2)
+    rows[20] = lie
+    outcome = shield.aggregate(Updates(range(21), rows[:21]), round=2)
+    assert not outcome.verdicts[20].accepted or outcome.verdicts[20].credit < 0
+    alone = MabRfl(seed=1, panel_rounds=0)
+    alone.aggregate(Updates(range(CLIENTS), np.concatenate([honest(1)[:20], np.repeat(lie[None], 10, 0)])), round=1)
+    assert alone.aggregate(Updates(range(21), rows[:21]), round=2).verdicts[20].accepted
+
+
+def test_when_the_guard_fires_nobody_is_blamed():
+    shield = MabRfl(seed=1)
+    rows = np.repeat(world()(1)[:1], 8, axis=0)
+    before = shield.reputation
+    outcome = shield.aggregate(Updates(range(8), rows), round=1)
+    assert "majority-guard" in outcome.events
+    assert outcome.accepted == list(range(8))
+    np.testing.assert_allclose(outcome.step, rows[0], rtol=1e-5)
+    assert before == {}
+    assert len(set(shield.reputation.values())) == 1
+    assert next(iter(shield.reputation.values())) == (2.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"copy_similarity": 0.0, "separation": 0.0},
+        {"memory": 0.0},
+        {"panel_rounds": 0},
+        {"groups": "first"},
+        {"majority": "heads"},
+        {"independence": False},
+        {"trust_weights": False},
+        {"norm_limit": 0.0},
+        {"majority_guard": False},
+        {"grouping": "chains", "copy_vectors": "raw"},
+        {"copies": "reject"},
+    ],
+    ids=str,
+)
+def test_every_mechanism_can_be_switched_off(option):
+    shield, outcomes = play(lie, LIARS, rounds=4, **option)
+    assert all(np.isfinite(outcome.step).all() for _, outcome, _ in outcomes)
+    for name, value in option.items():
+        assert getattr(shield.options, name) == value != getattr(HardenedOptions(), name)
+
+
+def test_without_memory_no_momenta_are_kept():
+    shield, _ = play(lie, LIARS, rounds=3, memory=0.0)
+    assert shield.state_dict()["rule"]["momenta"].size == 0
+
+
+def test_the_facts_of_a_round_say_what_was_seen():
+    _, outcomes = play(reverse, LIARS, rounds=2)
+    facts = outcomes[0][1].facts
+    assert facts["panel"] == CLIENTS
+    assert facts["largest_copied_group"] == len(LIARS)
+    assert facts["largest_residual_cosine"] == pytest.approx(1.0)
+    evidence = outcomes[0][1].verdicts[25].evidence
+    assert (evidence["copies"], evidence["share"]) == (len(LIARS), 0.0)
