@@ -16,7 +16,7 @@ from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError
 from mabrfl.rng import ClientId, digest, generator, uniforms
 from mabrfl.training import Engine, Evaluation, Shard, merge_buffers
-from mabrfl.updates import Floats, Outcome, Updates
+from mabrfl.updates import Floats, Outcome, Updates, canonical
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Federation:
         onlookers: tuple[int, ...] = ()
         if attack is not None and attackers and attack.observes == "all":
             onlookers = tuple(k for k in self.client_ids if k not in self.attackers and k not in honest)
-        trainers = honest + onlookers + (attackers if attack is not None and attack.trains else ())
+        trainers = honest + onlookers + (attackers if attack is not None and attack.trains_at(round_number) else ())
         poisoned = attackers if attack is not None and attack.poisoned_at(round_number) else ()
         result = self.engine.train(
             trainers, model.weights, model.buffers, round=round_number, poisoned=poisoned, transient=onlookers
@@ -126,6 +126,7 @@ class Federation:
             last_step=model.last_step,
             own_updates=trained.attackers_updates,
             seed=digest(self.seed, "adversary"),  # the server's own streams stay its secret
+            controlled=tuple(canonical(self.attackers)),
             secrets=self._secrets(trained, defense),
         )
         rows = craft(attack, view)

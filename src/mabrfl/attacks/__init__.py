@@ -14,12 +14,16 @@ attack                                  knowledge    what the attackers send
 :mod:`mabrfl.attacks.selftest` measures what an attack does to plain averaging.
 """
 
+from mabrfl.attacks.base import Attack, as_attack, craft
 from mabrfl.attacks.colluding import IPM, LIE, lie_factor
 from mabrfl.attacks.data_poisoning import LabelFlip
-from mabrfl.attacks.independent import Gaussian, SignFlip
+from mabrfl.attacks.framing import Bridge, Frame, Hub
+from mabrfl.attacks.independent import Gaussian, Magnitude, SignFlip
 from mabrfl.attacks.mimic import Mimic
 from mabrfl.attacks.optimized import AgrKrum, MinMax, MinSum
-from mabrfl.attacks.view import Attack, AttackerView, Knowledge, Secrets, as_attack, craft
+from mabrfl.attacks.sybils import Decoy, JitteredSybils, OrthogonalDrift, SplitSybils
+from mabrfl.attacks.view import AttackerView, Knowledge, Secrets
+from mabrfl.attacks.wrapping import OnOff, Sleeper, Wrapper
 
 __all__ = [
     "IPM",
@@ -27,14 +31,25 @@ __all__ = [
     "AgrKrum",
     "Attack",
     "AttackerView",
+    "Bridge",
+    "Decoy",
+    "Frame",
     "Gaussian",
+    "Hub",
+    "JitteredSybils",
     "Knowledge",
     "LabelFlip",
+    "Magnitude",
     "Mimic",
     "MinMax",
     "MinSum",
+    "OnOff",
+    "OrthogonalDrift",
     "Secrets",
     "SignFlip",
+    "Sleeper",
+    "SplitSybils",
+    "Wrapper",
     "as_attack",
     "craft",
     "lie_factor",

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl._checks import check_choice, check_whole
-from mabrfl.attacks.view import Attack, AttackerView, Knowledge
+from mabrfl.attacks.base import Attack
+from mabrfl.attacks.view import AttackerView, Knowledge
 from mabrfl.errors import ConfigError
 from mabrfl.updates import Floats
 

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from mabrfl._checks import check_positive, check_whole
-from mabrfl.attacks.view import Attack, AttackerView, FunctionAttack, Secrets, as_attack, craft
+from mabrfl.attacks.base import Attack, FunctionAttack, as_attack, craft
+from mabrfl.attacks.view import AttackerView, Secrets
 from mabrfl.errors import ConfigError
 from mabrfl.rng import digest, generator
 from mabrfl.updates import Floats, Outcome, Verdict
@@ -211,7 +212,7 @@ def _attacked(
         knowledge=attack.knowledge,
         global_weights=weights,
         last_step=last_step,
-        own_updates=updates[list(attackers)] if attack.trains else None,
+        own_updates=updates[list(attackers)] if attack.trains_at(number) else None,
         seed=setting.seed,
         secrets=Secrets(benign, honest, "fedavg-uniform", rehearse),
     )
