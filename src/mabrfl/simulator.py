@@ -113,6 +113,7 @@ class Simulation:
             "last_step": None if model.last_step is None else model.last_step.copy(),
             "defense": self.defense.state_dict(),
             "attack": self.attack.state_dict() if isinstance(self.attack, Stateful) else {},
+            "identities": self.federation.identities.state_dict(),
             "engine": self._engine.state_dict(),
         }
 
@@ -127,7 +128,16 @@ class Simulation:
         try:
             number, model = _restored(state, self.model)
             attack = self.attack if isinstance(self.attack, Stateful) else None
-            restore([(self.defense, state["defense"]), (attack, state["attack"]), (self._engine, state["engine"])])
+            # A state of a version before there were identities has none: nobody had changed theirs.
+            identities = state.get("identities", {"renewals": []})
+            restore(
+                [
+                    (self.defense, state["defense"]),
+                    (attack, state["attack"]),
+                    (self.federation.identities, identities),
+                    (self._engine, state["engine"]),
+                ]
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"the state of a simulation is malformed: {error}") from error
         self.round, self.model = number, model

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attack_views import make_view, random_rows
-from mabrfl.attacks import LIE, Knowledge, LabelFlip, Mimic, OnOff, SignFlip, Sleeper
+from mabrfl.attacks import LIE, Knowledge, LabelFlip, Mimic, OnOff, SignFlip, Sleeper, Whitewash
 from mabrfl.errors import ConfigError, StateError
 
 BENIGN = random_rows(6)
@@ -83,3 +83,41 @@ class TestOnOff:
     def test_a_phase_takes_at_least_a_round(self, name):
         with pytest.raises(ConfigError, match=f"{name} must be a whole number >= 1; got 0"):
             OnOff(**{name: 0})
+
+
+class TestWhitewash:
+    def test_it_sends_what_the_inner_attack_sends(self):
+        np.testing.assert_array_equal(rows_at(Whitewash(), 1), -OWN)
+        np.testing.assert_array_equal(rows_at(Whitewash(inner=LIE(z=1.0)), 1), LIE(z=1.0)(make_view(BENIGN)))
+
+    def test_whoever_is_rejected_often_enough_leaves(self):
+        assert Whitewash().new_identities([3, 7], 1) == [3, 7]
+        attack = Whitewash(patience=2)
+        assert attack.new_identities([3, 7], 1) == []
+        assert attack.new_identities([7], 2) == [7]
+        assert attack.new_identities([3, 7], 3) == [3]  # 7 has begun anew
+        assert attack.new_identities([7], 4) == [7]
+
+    def test_a_new_run_forgets_the_old_rejections(self):
+        attack = Whitewash(patience=2)
+        assert attack.new_identities([3], 2) == []
+        assert attack.new_identities([3], 1) == []
+
+    def test_rejections_go_out_and_come_back(self):
+        attack = Whitewash(patience=2)
+        attack.new_identities([3], 1)
+        restored = Whitewash(patience=2)
+        restored.load_state_dict(attack.state_dict())
+        assert restored.new_identities([3, 4], 2) == [3]
+        for bad in ({}, {"inner": {}, "clients": [1], "rejections": [], "last_round": 1}):
+            with pytest.raises(StateError, match="state of Whitewash must have clients, rejections and last_round"):
+                restored.load_state_dict(bad)
+
+    def test_a_sleeper_may_whitewash_as_well(self):
+        attack = Sleeper(inner=Whitewash(), honest_rounds=2)
+        assert attack.new_identities([5], 1) == [5]
+        assert SignFlip().new_identities([5], 1) == ()
+
+    def test_patience_is_at_least_one_rejection(self):
+        with pytest.raises(ConfigError, match="patience must be a whole number >= 1; got 0"):
+            Whitewash(patience=0)

@@ -31,6 +31,7 @@ from mabrfl.attacks import (
     SignFlip,
     Sleeper,
     SplitSybils,
+    Whitewash,
     Wrapper,
     craft,
 )
@@ -74,6 +75,8 @@ ATTACKS: dict[str, Attack] = {
     "sleeper-awake": Sleeper(honest_rounds=0),
     "on-off": OnOff(),
     "on-off-label-flip": OnOff(inner=LabelFlip()),
+    "whitewash": Whitewash(),
+    "whitewash-lie": Whitewash(inner=LIE(), patience=2),
 }
 WIDTH = 37
 each = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())

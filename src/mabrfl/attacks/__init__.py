@@ -23,7 +23,7 @@ from mabrfl.attacks.mimic import Mimic
 from mabrfl.attacks.optimized import AgrKrum, MinMax, MinSum
 from mabrfl.attacks.sybils import Decoy, JitteredSybils, OrthogonalDrift, SplitSybils
 from mabrfl.attacks.view import AttackerView, Knowledge, Secrets
-from mabrfl.attacks.wrapping import OnOff, Sleeper, Wrapper
+from mabrfl.attacks.wrapping import OnOff, Sleeper, Whitewash, Wrapper
 
 __all__ = [
     "IPM",
@@ -49,6 +49,7 @@ __all__ = [
     "SignFlip",
     "Sleeper",
     "SplitSybils",
+    "Whitewash",
     "Wrapper",
     "as_attack",
     "craft",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mabrfl._checks import check_choice
 from mabrfl.attacks.view import AttackerView, Knowledge, Observes
 from mabrfl.errors import ConfigError
+from mabrfl.rng import ClientId
 from mabrfl.updates import Floats
 
 
@@ -55,6 +56,16 @@ class Attack:
         del round_number
         return self.poisons
 
+    def new_identities(self, rejected: Sequence[ClientId], round_number: int, /) -> Collection[ClientId]:
+        """Return which of the attackers that were just rejected come back as somebody new; nobody by default.
+
+        Called after a round in which the server rejected some of them, which is what clients are told. From
+        the next round on the server knows those under another id, and not who they were. The attack goes
+        on to see its clients under their old numbers.
+        """
+        del rejected, round_number
+        return ()
+
     def __call__(self, view: AttackerView, /) -> Floats | None:
         """Return what the attackers send, ``(a, d)``, or None if the attack cannot act in this round.
 
@@ -74,7 +85,7 @@ class FunctionAttack(Attack):
         self.poisons = bool(getattr(function, "poisons", Attack.poisons))
         self.observes = getattr(function, "observes", Attack.observes)
         check_choice(f"observes of attack {_name(function)}", self.observes, get_args(Observes))
-        for name in ("poison", "poisoned_at", "trains_at", "state_dict", "load_state_dict"):
+        for name in ("poison", "poisoned_at", "trains_at", "new_identities", "state_dict", "load_state_dict"):
             if hasattr(function, name):
                 setattr(self, name, getattr(function, name))
         if self.poisons and not hasattr(function, "poison"):

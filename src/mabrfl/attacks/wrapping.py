@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -11,9 +12,11 @@ from numpy.typing import NDArray
 from mabrfl._checks import check_whole
 from mabrfl.attacks.base import Attack, as_attack
 from mabrfl.attacks.colluding import LIE
+from mabrfl.attacks.independent import SignFlip
 from mabrfl.attacks.view import AttackerView
 from mabrfl.errors import StateError
 from mabrfl.protocols import Stateful
+from mabrfl.rng import ClientId
 from mabrfl.updates import Floats
 
 
@@ -60,6 +63,10 @@ class Wrapper(Attack):
     def poisoned_at(self, round_number: int, /) -> bool:
         """Whether the attackers train on poisoned data in this round."""
         return self.active_at(round_number) and self.inner.poisoned_at(round_number)
+
+    def new_identities(self, rejected: Sequence[ClientId], round_number: int, /) -> Collection[ClientId]:
+        """Return whom the inner attack renames."""
+        return self.inner.new_identities(rejected, round_number)
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
         """Return what the inner attack sends, or honest updates."""
@@ -132,3 +139,63 @@ class OnOff(Wrapper):
     def active_at(self, round_number: int, /) -> bool:
         """Whether the round belongs to a phase that is on."""
         return (round_number - 1) % (self.on_rounds + self.off_rounds) < self.on_rounds
+
+
+@dataclass(kw_only=True, eq=False)
+class Whitewash(Wrapper):
+    """Whitewash: an attacker that was rejected comes back under a new identity, with a clean slate.
+
+    The server tells each client whether its update was accepted. After ``patience`` rejections an attacker
+    leaves, and takes part from the next round on as somebody whom the server has never seen. Defenses
+    that reject nobody do not notice the difference.
+
+    Parameters
+    ----------
+    inner
+        What the attackers send: sign flip by default; in a configuration its name, with its options beside it.
+    patience
+        Rejections of one identity after which it is given up.
+
+    References
+    ----------
+    Whitewashing, as reputation systems know it (Feldman et al., Free-riding and whitewashing in peer-to-peer
+    systems, IEEE JSAC 2006); see F14 in ``docs/attacks.md``.
+    """
+
+    inner: Attack = field(default_factory=SignFlip)
+    patience: int = 1
+    _rejections: dict[ClientId, int] = field(default_factory=dict, init=False, repr=False)
+    _last_round: int = field(default=0, init=False, repr=False)
+
+    default_inner: ClassVar[str] = "sign-flip"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("patience", self.patience, at_least=1)
+
+    def new_identities(self, rejected: Sequence[ClientId], round_number: int, /) -> Collection[ClientId]:
+        """Return those that have been rejected often enough under their present identity."""
+        if round_number <= self._last_round:  # a new run has begun
+            self._rejections.clear()
+        self._last_round = round_number
+        for client in rejected:
+            self._rejections[client] = self._rejections.get(client, 0) + 1
+        leaving = [client for client in rejected if self._rejections[client] >= self.patience]
+        for client in leaving:
+            del self._rejections[client]
+        return leaving
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the inner attack's state, and how often each client was rejected under its present identity."""
+        counts = {"clients": list(self._rejections), "rejections": list(self._rejections.values())}
+        return {**super().state_dict(), **counts, "last_round": self._last_round}
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Restore what ``state_dict`` returned."""
+        try:
+            counts = {client: int(count) for client, count in zip(state["clients"], state["rejections"], strict=True)}
+            last_round = int(state["last_round"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"state of Whitewash must have clients, rejections and last_round; {error!r}") from error
+        super().load_state_dict(state)
+        self._rejections, self._last_round = counts, last_round

@@ -107,6 +107,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Entry]] = {
         "magnitude": Entry("mabrfl.attacks.independent:Magnitude"),
         "sleeper": Entry("mabrfl.attacks.wrapping:Sleeper"),
         "on-off": Entry("mabrfl.attacks.wrapping:OnOff"),
+        "whitewash": Entry("mabrfl.attacks.wrapping:Whitewash"),
     },
     "models": {
         "mlp": Entry(f"{_MODELS}:MODELS[mlp]", "One hidden layer of 64 units; takes inputs of any shape."),

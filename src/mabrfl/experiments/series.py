@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mabrfl.evaluation import attacker_ids
 from mabrfl.recording import RoundRecord
 from mabrfl.rng import ClientId
 from mabrfl.updates import canonical
@@ -110,8 +111,9 @@ def _is_number(value: Any) -> bool:
 
 def _beliefs(records: Sequence[RoundRecord]) -> dict[str, Column]:
     columns: dict[str, Column] = {}
+    attackers = attacker_ids(records)
     for side in ("honest", "malicious"):
-        beliefs = [_beliefs_of(record, malicious=side == "malicious") for record in records]
+        beliefs = [_beliefs_of(record, attackers, malicious=side == "malicious") for record in records]
         columns[f"mean_belief_{side}"] = [compact(float(np.mean(one))) if one else None for one in beliefs]
         for name, level in _QUANTILES.items():
             columns[f"{name}_belief_{side}"] = [
@@ -120,8 +122,11 @@ def _beliefs(records: Sequence[RoundRecord]) -> dict[str, Column]:
     return columns
 
 
-def _beliefs_of(record: RoundRecord, *, malicious: bool) -> list[float]:
+def _beliefs_of(record: RoundRecord, attackers: Collection[ClientId], *, malicious: bool) -> list[float]:
+    """Return what is believed of one side's clients; ids that attackers have given up belong to neither."""
     counts: Collection[tuple[float, float]] = [
-        belief for client, belief in record.reputation.items() if (client in record.attackers) is malicious
+        belief
+        for client, belief in record.reputation.items()
+        if (client in record.attackers if malicious else client not in attackers)
     ]
     return [good / (good + bad) for good, bad in counts if good + bad > 0]

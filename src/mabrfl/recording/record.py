@@ -31,7 +31,7 @@ class RoundRecord:
     reputation
         ``{id: (B, M)}`` after the round.
     attackers
-        The truth, known to the simulator and to evaluation alone.
+        The truth, known to the simulator and to evaluation alone, under the ids that they had in this round.
     events, facts
         What happened to the round as a whole, in words and in plain numbers.
     seconds
