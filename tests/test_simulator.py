@@ -64,7 +64,9 @@ def test_the_attack_does_not_change_who_is_selected_first_nor_who_attacks():
 SHARES = (0.1, 0.3, 0.48)
 
 
-@pytest.mark.parametrize(("place", "defense"), enumerate(name for name in BUILT_IN["defenses"] if name != "mab-rfl"))
+@pytest.mark.parametrize(
+    ("place", "defense"), list(enumerate(name for name in BUILT_IN["defenses"] if name != "mab-rfl"))
+)
 def test_every_defense_trains_under_every_attack(place, defense):
     """One share each, another for the next defense; tests/contract/test_pairs.py has all shares, without training."""
     for turn, attack in enumerate(BUILT_IN["attacks"]):
@@ -75,7 +77,7 @@ def test_every_defense_trains_under_every_attack(place, defense):
         assert len(records[0].attackers) == int(25 * share)
 
 
-@pytest.mark.parametrize(("place", "preset"), enumerate(PRESETS))
+@pytest.mark.parametrize(("place", "preset"), list(enumerate(PRESETS)))
 def test_mab_rfl_trains_under_every_attack(place, preset):
     for turn, attack in enumerate(BUILT_IN["attacks"]):
         share = SHARES[(place + turn) % 3] if attack != "none" else 0.0

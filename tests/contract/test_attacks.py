@@ -13,6 +13,7 @@ from mabrfl.attacks import (
     IPM,
     LIE,
     AgrKrum,
+    AgrMabRfl,
     Attack,
     Bridge,
     Decoy,
@@ -75,6 +76,8 @@ ATTACKS: dict[str, Attack] = {
     "sleeper-awake": Sleeper(honest_rounds=0),
     "on-off": OnOff(),
     "on-off-label-flip": OnOff(inner=LabelFlip()),
+    "agr-mab-rfl": AgrMabRfl(),
+    "agr-mab-rfl-random": AgrMabRfl(side="random", cosines=[0.2], noise="fixed"),
     "whitewash": Whitewash(),
     "whitewash-lie": Whitewash(inner=LIE(), patience=2),
 }

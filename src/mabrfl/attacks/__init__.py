@@ -22,6 +22,7 @@ from mabrfl.attacks.independent import Gaussian, Magnitude, SignFlip
 from mabrfl.attacks.mimic import Mimic
 from mabrfl.attacks.optimized import AgrKrum, MinMax, MinSum
 from mabrfl.attacks.sybils import Decoy, JitteredSybils, OrthogonalDrift, SplitSybils
+from mabrfl.attacks.tailored import AgrMabRfl
 from mabrfl.attacks.view import AttackerView, Knowledge, Secrets
 from mabrfl.attacks.wrapping import OnOff, Sleeper, Whitewash, Wrapper
 
@@ -29,6 +30,7 @@ __all__ = [
     "IPM",
     "LIE",
     "AgrKrum",
+    "AgrMabRfl",
     "Attack",
     "AttackerView",
     "Bridge",

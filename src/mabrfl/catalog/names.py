@@ -108,6 +108,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Entry]] = {
         "sleeper": Entry("mabrfl.attacks.wrapping:Sleeper"),
         "on-off": Entry("mabrfl.attacks.wrapping:OnOff"),
         "whitewash": Entry("mabrfl.attacks.wrapping:Whitewash"),
+        "agr-mab-rfl": Entry("mabrfl.attacks.tailored:AgrMabRfl"),
     },
     "models": {
         "mlp": Entry(f"{_MODELS}:MODELS[mlp]", "One hidden layer of 64 units; takes inputs of any shape."),
