@@ -137,6 +137,7 @@ def summarize(
         "mean_last10": sum(last) / len(last) if last else None,
         "best_accuracy": max(finite, default=None),
         "final_loss": records[-1].loss if records else None,
+        "attack_success": records[-1].attack_success if records else None,
         "rounds": len(records),
         "rounds_planned": config.rounds,
         "detection_precision": found.precision,

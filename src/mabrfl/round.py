@@ -40,6 +40,7 @@ def run_round(
         facts=outcome.facts,
         seconds=clock.seconds,
         per_class=tuple(float(share) for share in scores.per_class),
+        attack_success=scores.attack_success,
     )
     return model, record
 

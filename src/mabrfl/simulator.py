@@ -85,7 +85,10 @@ class Simulation:
         self.rounds = rounds
         self.config = config
         shards = make_shards(dataset, partition, attack=self.attack, attackers=self.attackers, seed=seed)
-        self._engine = Engine(model, dataset, shards, training, seed=seed, workers=workers, device=device)
+        goal = None
+        if self.attack is not None:
+            goal = self.attack.goal(dataset.test_inputs, dataset.test_labels, num_classes=dataset.num_classes)
+        self._engine = Engine(model, dataset, shards, training, seed=seed, workers=workers, device=device, goal=goal)
         sizes = [len(indices) for indices in partition]
         self.federation = Federation(self._engine, attackers=self.attackers, seed=seed, num_examples=sizes)
         self.model: GlobalModel = self.federation.initial_model()

@@ -15,6 +15,7 @@ from mabrfl.attacks import (
     AgrKrum,
     AgrMabRfl,
     Attack,
+    Backdoor,
     Bridge,
     Decoy,
     Frame,
@@ -76,6 +77,8 @@ ATTACKS: dict[str, Attack] = {
     "sleeper-awake": Sleeper(honest_rounds=0),
     "on-off": OnOff(),
     "on-off-label-flip": OnOff(inner=LabelFlip()),
+    "backdoor": Backdoor(size=1, share=1.0, target=3),
+    "backdoor-boost": Backdoor(size=1, share=1.0, boost=25.0),
     "agr-mab-rfl": AgrMabRfl(),
     "agr-mab-rfl-random": AgrMabRfl(side="random", cosines=[0.2], noise="fixed"),
     "whitewash": Whitewash(),
@@ -187,8 +190,10 @@ def test_the_first_line_of_the_docstring_describes_it_in_one_line(attack):
 
 @each
 def test_poison_is_only_for_attacks_on_data(attack):
-    inputs, labels = np.ones((4, 2)), np.array([0, 1, 2, 3])
+    inputs, labels = np.full((4, 2), 0.5), np.array([0, 1, 2, 3])
     new_inputs, new_labels = attack.poison(inputs, labels, num_classes=4, rng=np.random.default_rng(0))
-    np.testing.assert_array_equal(new_inputs, inputs)
     assert (new_labels.tolist() != labels.tolist()) == attack.poisons
+    assert (inputs == 0.5).all()
+    if not isinstance(attack, Backdoor):
+        np.testing.assert_array_equal(new_inputs, inputs)
     assert attack.poisoned_at(1) == attack.poisons

@@ -14,6 +14,7 @@ attack                                  knowledge    what the attackers send
 :mod:`mabrfl.attacks.selftest` measures what an attack does to plain averaging.
 """
 
+from mabrfl.attacks.backdoor import Backdoor
 from mabrfl.attacks.base import Attack, as_attack, craft
 from mabrfl.attacks.colluding import IPM, LIE, lie_factor
 from mabrfl.attacks.data_poisoning import LabelFlip
@@ -33,6 +34,7 @@ __all__ = [
     "AgrMabRfl",
     "Attack",
     "AttackerView",
+    "Backdoor",
     "Bridge",
     "Decoy",
     "Frame",

@@ -20,7 +20,7 @@ Vector = NDArray[np.float64]
 Noise = Literal["fresh", "fixed"]
 
 
-def check_cosine(name: str, value: Any) -> None:
+def check_fraction(name: str, value: Any) -> None:
     """Refuse anything but a number from 0 to 1."""
     check_positive(name, value, or_zero=True)
     if value > 1:

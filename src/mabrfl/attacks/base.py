@@ -56,6 +56,17 @@ class Attack:
         del round_number
         return self.poisons
 
+    def goal(
+        self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int
+    ) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Return which test examples the attack wants to have misread, and as what; None if it has no such aim.
+
+        How many of them the global model reads that way is the attack's success rate, measured every round. The
+        arrays given, inputs and labels of the test set, are not changed.
+        """
+        del inputs, labels, num_classes
+        return None
+
     def new_identities(self, rejected: Sequence[ClientId], round_number: int, /) -> Collection[ClientId]:
         """Return which of the attackers that were just rejected come back as somebody new; nobody by default.
 
@@ -85,7 +96,7 @@ class FunctionAttack(Attack):
         self.poisons = bool(getattr(function, "poisons", Attack.poisons))
         self.observes = getattr(function, "observes", Attack.observes)
         check_choice(f"observes of attack {_name(function)}", self.observes, get_args(Observes))
-        for name in ("poison", "poisoned_at", "trains_at", "new_identities", "state_dict", "load_state_dict"):
+        for name in ("poison", "poisoned_at", "trains_at", "goal", "new_identities", "state_dict", "load_state_dict"):
             if hasattr(function, name):
                 setattr(self, name, getattr(function, name))
         if self.poisons and not hasattr(function, "poison"):

@@ -22,7 +22,7 @@ from mabrfl.attacks._directions import (
     Noise,
     Vector,
     benign_course,
-    check_cosine,
+    check_fraction,
     each_sends,
     leaning,
     noise_of,
@@ -67,7 +67,7 @@ class SplitSybils(Attack):
 
     def __post_init__(self) -> None:
         check_whole("groups", self.groups, at_least=1)
-        check_cosine("cosine", self.cosine)
+        check_fraction("cosine", self.cosine)
         check_positive("scale", self.scale)
         check_choice("noise", self.noise, get_args(Noise))
 
@@ -114,7 +114,7 @@ class JitteredSybils(Attack):
     trains = False
 
     def __post_init__(self) -> None:
-        check_cosine("cosine", self.cosine)
+        check_fraction("cosine", self.cosine)
         check_choice("direction", self.direction, ("against-mean", "random"))
         check_positive("scale", self.scale)
         check_choice("noise", self.noise, get_args(Noise))
@@ -167,7 +167,7 @@ class OrthogonalDrift(Attack):
     knowledge = Knowledge.AGNOSTIC
 
     def __post_init__(self) -> None:
-        check_cosine("cosine", self.cosine)
+        check_fraction("cosine", self.cosine)
         check_positive("scale", self.scale)
         check_choice("noise", self.noise, get_args(Noise))
 
@@ -222,7 +222,7 @@ class Decoy(Attack):
 
     def __post_init__(self) -> None:
         for name in ("share", "decoy_push", "push"):
-            check_cosine(name, getattr(self, name))
+            check_fraction(name, getattr(self, name))
         check_positive("scale", self.scale)
         if self.push > self.decoy_push:
             raise ConfigError(f"push must be at most decoy_push = {self.decoy_push}; got {self.push}")

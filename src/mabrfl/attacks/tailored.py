@@ -14,7 +14,7 @@ from mabrfl.attacks._directions import (
     Noise,
     Vector,
     benign_course,
-    check_cosine,
+    check_fraction,
     each_sends,
     leaning,
     noise_of,
@@ -104,7 +104,7 @@ class AgrMabRfl(Attack):
         if isinstance(self.cosines, str) or len(self.cosines) == 0:
             raise ConfigError(f"cosines must be a list of at least one number; got {self.cosines!r}")
         for cosine in self.cosines:
-            check_cosine("cosines", cosine)
+            check_fraction("cosines", cosine)
         check_whole("steps", self.steps, at_least=1)
         check_choice("side", self.side, ("std", "random"))
         check_positive("scale", self.scale)

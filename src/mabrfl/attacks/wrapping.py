@@ -64,6 +64,12 @@ class Wrapper(Attack):
         """Whether the attackers train on poisoned data in this round."""
         return self.active_at(round_number) and self.inner.poisoned_at(round_number)
 
+    def goal(
+        self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int
+    ) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Return what the inner attack wants."""
+        return self.inner.goal(inputs, labels, num_classes=num_classes)
+
     def new_identities(self, rejected: Sequence[ClientId], round_number: int, /) -> Collection[ClientId]:
         """Return whom the inner attack renames."""
         return self.inner.new_identities(rejected, round_number)

@@ -108,6 +108,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Entry]] = {
         "sleeper": Entry("mabrfl.attacks.wrapping:Sleeper"),
         "on-off": Entry("mabrfl.attacks.wrapping:OnOff"),
         "whitewash": Entry("mabrfl.attacks.wrapping:Whitewash"),
+        "backdoor": Entry("mabrfl.attacks.backdoor:Backdoor"),
         "agr-mab-rfl": Entry("mabrfl.attacks.tailored:AgrMabRfl"),
     },
     "models": {

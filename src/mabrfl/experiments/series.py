@@ -25,9 +25,9 @@ def per_round(records: Sequence[RoundRecord]) -> dict[str, Column]:
     """Return one column per quantity with an entry per round; what a round does not have is None.
 
     Counts: ``selected``, ``selected_malicious``, ``sybils``, ``outliers``, ``malformed``, ``caught``, ``missed``,
-    ``honest_rejected``, ``judged``. Measured: ``accuracy``, ``loss``, ``seconds``, every number among the records'
-    facts, and B/(B+M) of the honest and of the malicious clients, as ``mean_belief_*``, ``low_belief_*`` and
-    ``high_belief_*`` (the 10th and the 90th percentile).
+    ``honest_rejected``, ``judged``. Measured: ``accuracy``, ``loss``, ``seconds``, ``attack_success`` if the attack has
+    a goal, every number among the records' facts, and B/(B+M) of the honest and of the malicious clients, as
+    ``mean_belief_*``, ``low_belief_*`` and ``high_belief_*`` (the 10th and the 90th percentile).
     """
     columns: dict[str, Column] = {
         "round": [record.round for record in records],
@@ -44,6 +44,8 @@ def per_round(records: Sequence[RoundRecord]) -> dict[str, Column]:
         "honest_rejected": [record.honest_rejected for record in records],
         "seconds": [compact(sum(record.seconds.values())) for record in records],
     }
+    if any(record.attack_success is not None for record in records):
+        columns["attack_success"] = [compact(record.attack_success) for record in records]
     columns |= _beliefs(records)
     names = sorted({name for record in records for name, value in record.facts.items() if _is_number(value)})
     for name in names:
