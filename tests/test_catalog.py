@@ -11,7 +11,7 @@ import torch
 
 from mabrfl import catalog
 from mabrfl.aggregation import FedAvg, Krum
-from mabrfl.attacks import LIE, AgrKrum, Knowledge, Sleeper
+from mabrfl.attacks import LIE, AgrKrum, Knowledge, Sleeper, Wrapper
 from mabrfl.catalog.names import BUILT_IN
 from mabrfl.cli.listing import _PARTITIONS, _PRESETS
 from mabrfl.config import RunConfig, load_config
@@ -368,3 +368,16 @@ def test_a_bad_inner_attack_is_an_error_that_says_what_is_wrong(options: dict[st
         with pytest.raises(ConfigError) as caught:
             function("attacks", "sleeper", options)
         assert message in str(caught.value)
+
+
+def test_the_page_on_attacks_has_a_line_on_each_with_its_knowledge() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "attacks.md").read_text(encoding="utf-8")
+    rows = {cells[1].split("`")[1]: cells for cells in (line.split("|") for line in page.splitlines() if "| `" in line)}
+    assert list(rows) == list(BUILT_IN["attacks"])
+    for name, cells in rows.items():
+        attack: Any = catalog.build_attack(name)
+        wraps = isinstance(attack, Wrapper)
+        expected = "" if attack is None else "as the inner" if wraps else attack.knowledge.value
+        assert cells[3].strip() == expected, name
+        for number in cells[4].replace(",", " ").split():
+            assert f"- **{number}** " in page

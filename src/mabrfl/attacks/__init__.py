@@ -9,6 +9,16 @@ attack                                  knowledge    what the attackers send
 :class:`Mimic`                          partial      copies of one benign update
 :class:`MinMax`, :class:`MinSum`        partial      the benign mean, moved as far as a distance bound allows
 :class:`AgrKrum`                        full         the benign mean, moved as far as Krum still chooses it
+:class:`Bridge`, :class:`Frame`         partial      the benign mean; copies of one victim for the whole run
+:class:`Hub`                            agnostic     the last public step
+:class:`SplitSybils`, :class:`Decoy`    partial      a push against the benign mean, in groups or behind decoys
+:class:`JitteredSybils`                 partial      a push hidden in noise, mutual cosine as chosen
+:class:`OrthogonalDrift`                agnostic     one random direction all along, hidden in noise
+:class:`Magnitude`                      agnostic     honest updates, far too long
+:class:`Sleeper`, :class:`OnOff`        the inner's  honest updates in some rounds, another attack in the others
+:class:`Whitewash`                      the inner's  another attack, under a new identity after each rejection
+:class:`Backdoor`                       agnostic     training results on pictures with a mark, each its own
+:class:`AgrMabRfl`                      full         the most harmful rows that a copy of the real defense accepts
 ======================================= ============ ==============================================
 
 :mod:`mabrfl.attacks.selftest` measures what an attack does to plain averaging.

@@ -74,7 +74,11 @@ class Strength:
         return "hurts" if max(self.drop, gain) >= self.margin else "inactive"
 
     def __str__(self) -> str:
-        goal = f", attack success {self.success:.1f} % ({self.clean_success:.1f} % without it)" if self.success else ""
+        goal = (
+            f", attack success {self.success:.1f} % ({self.clean_success:.1f} % without it)"
+            if self.success is not None
+            else ""
+        )
         return (
             f"{self.verdict}: accuracy {self.clean_accuracy:.1f} % if all are honest, "
             f"{self.absent_accuracy:.1f} % without the attackers, {self.attacked_accuracy:.1f} % with them{goal}; "
