@@ -69,7 +69,7 @@ def test_it_finds_how_far_it_can_go():
     view, asked = view_of(rows, mild)
     sent = AgrMabRfl(cosines=[0.81], steps=12)(view)
     assert len(asked) == 12
-    # sqrt(0.81) * (1 - gamma) = -0.2, so gamma = 1.2222; twelve halvings of 2 find it to a thousandth.
+    # sqrt(0.81) * (1 - gamma) = -0.2, so gamma = 1.2222; ten halvings of 1 find it to a thousandth.
     cosines = sent @ course_of(rows) / np.linalg.norm(sent, axis=1)
     np.testing.assert_allclose(cosines, -0.2, atol=0.001)
     assert mild(sent).all()
@@ -89,14 +89,14 @@ def test_it_is_less_alike_where_being_alike_is_what_is_rejected():
     off_diagonal = (unit @ unit.T)[~np.eye(LIARS, dtype=bool)]
     np.testing.assert_allclose(off_diagonal, 0.25, atol=0.08)
     np.testing.assert_allclose(unit @ course_of(rows), -0.5, atol=1e-6)
-    assert len(asked) <= 16
+    assert len(asked) <= 5
 
 
 def test_where_nothing_passes_it_sends_what_passes_for_most():
     rows = honest()
     view, asked = view_of(rows, lambda sent: np.arange(len(sent)) < 2)
     assert AgrMabRfl()(view).shape == (LIARS, WIDTH)
-    assert len(asked) == 16
+    assert len(asked) == 8  # for each cosine straight against the mean, and sideways
     view, _ = view_of(rows, lambda sent: np.arange(len(sent)) < (4 if abs(sent[0] @ sent[1]) < 0.2 else 1))
     sent = AgrMabRfl()(view)
     assert abs(sent[0] @ sent[1]) < 0.2

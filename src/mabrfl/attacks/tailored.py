@@ -27,8 +27,8 @@ from mabrfl.attacks.view import AttackerView, Knowledge
 from mabrfl.errors import ConfigError
 from mabrfl.updates import Floats
 
-TURNED_ROUND = 2.0
-"""The largest strength: straight against the benign mean."""
+SIDEWAYS, TURNED_ROUND = 1.0, 2.0
+"""The smallest strength, at right angles to the benign mean, and the largest, straight against it."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class AgrMabRfl(Attack):
     .. math:: d(\gamma) = (1 - \gamma) \, \hat u + \sqrt{1 - (1 - \gamma)^2} \; w
 
     :math:`\hat u` is the direction of the benign mean, L the median benign length, :math:`n_k` noise of each
-    attacker's own, c their mutual cosine. The strength :math:`\gamma` turns the common push from along the mean
-    (0, harmless) over the side w (1) to straight against it (2). For each mutual cosine, the largest strength
-    that passes is found by bisection, against a copy of the server's defense with its present state; of those
-    found, the one that does most harm is sent. Where nothing passes, what passes for most attackers is.
+    attacker's own, c their mutual cosine. The strength :math:`\gamma` turns the common push from the side w (1) to
+    straight against the mean (2). For each mutual cosine, the largest strength that passes is found by bisection,
+    against a copy of the server's defense with its present state; of those found, the one that does most harm is
+    sent. Where nothing passes, what passes for most attackers is.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class AgrMabRfl(Attack):
     """
 
     cosines: Sequence[float] = (0.9, 0.5, 0.25, 0.1)
-    steps: int = 4
+    steps: int = 5
     side: Literal["std", "random"] = "std"
     scale: float = 1.0
     noise: Noise = "fresh"
@@ -121,17 +121,18 @@ class AgrMabRfl(Attack):
         noises = each_sends(view, lambda _, client: noise_of(view, "agr-mab-rfl", client, self.noise, axes))
         best: Trial | None = None
         for cosine in sorted(self.cosines, reverse=True):
-            low, high = 0.0, TURNED_ROUND
-            strength = high
-            for _ in range(self.steps):
+            low, high = SIDEWAYS, TURNED_ROUND
+            for step in range(self.steps):
+                strength = (high, low)[step] if step < 2 else (low + high) / 2
                 push = leaning(course, side, 1 - strength)
                 trial = rehearsed(view, disguised(push, noises, cosine, self.scale * length), course)
                 best = trial if best is None else max(best, trial, key=lambda one: (one.accepted, one.damage))
                 passed = trial.accepted == len(view.attackers)
                 if passed and strength == TURNED_ROUND:
                     return best.rows  # those less alike can only be weaker
+                if not passed and strength == SIDEWAYS:
+                    break  # it is being alike that does not pass
                 low, high = (strength, high) if passed else (low, strength)
-                strength = (low + high) / 2
         return None if best is None else best.rows
 
     def _side(self, view: AttackerView, course: Vector) -> Vector:
