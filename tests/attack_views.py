@@ -22,6 +22,7 @@ def make_view(
     defense: str = "krum",
     round: int = 1,
     seed: int = 0,
+    last_step: Any = None,
 ) -> AttackerView:
     """Benign clients are 0, 1, ..., the attackers come after them; everyone is selected unless told otherwise."""
     rows: NDArray[Any] = np.asarray(benign)
@@ -39,6 +40,7 @@ def make_view(
         num_malicious=attackers if num_malicious is None else num_malicious,
         knowledge=knowledge,
         global_weights=np.zeros(rows.shape[1], dtype=rows.dtype),
+        last_step=None if last_step is None else np.asarray(last_step),
         own_updates=None if own is None else np.asarray(own),
         seed=seed,
         secrets=Secrets(rows, ids, defense, rehearse),

@@ -11,7 +11,7 @@ import torch
 
 from mabrfl import MabRfl, catalog
 from mabrfl.aggregation import FedAvg, Krum
-from mabrfl.attacks import LIE, AgrKrum, Knowledge
+from mabrfl.attacks import LIE, AgrKrum, Knowledge, Sleeper, Wrapper
 from mabrfl.catalog.names import BUILT_IN
 from mabrfl.cli.listing import _PARTITIONS, _PRESETS
 from mabrfl.config import RunConfig, load_config
@@ -328,3 +328,56 @@ def test_mab_rfl_gets_its_preset_its_options_and_another_selector() -> None:
 def test_the_rule_of_mab_rfl_is_there_for_other_selectors() -> None:
     rule: Any = catalog.build_rule("mab-rfl", {"preset": "reference", "history": 0.2})
     assert (rule.options.history, rule.options.step_size) == (0.2, "median")
+
+
+def test_an_attack_around_another_takes_its_name_and_its_options() -> None:
+    options = {"inner": "lie", "honest_rounds": 7, "z": 1.5}
+    attack: Any = catalog.build_attack("sleeper", options)
+    assert isinstance(attack, Sleeper)
+    assert (attack.honest_rounds, attack.inner.z, attack.knowledge) == (7, 1.5, Knowledge.PARTIAL)
+    full = catalog.complete_options("attacks", "sleeper", options)
+    assert (full["inner"], full["honest_rounds"], full["z"], full["z_rule"]) == ("lie", 7, 1.5, "paper")
+    assert catalog.complete_options("attacks", "sleeper", full) == full
+    alias: Any = catalog.build_attack("on-off", {"inner": "agrt"})
+    assert isinstance(alias.inner, AgrKrum)
+
+
+def test_a_users_function_may_be_the_inner_attack(mine: str) -> None:
+    attack: Any = catalog.build_attack("on-off", {"inner": f"{mine}:spy", "scale": 3.0})
+    assert attack.knowledge is Knowledge.PARTIAL
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inner": "lei"}, "attack_options.inner: unknown attack 'lei'; did you mean 'lie'?"),
+        ({"inner": "none"}, "attack_options.inner must be the name of another attack; got 'none'"),
+        ({"inner": 3}, "attack_options.inner must be the name of another attack; got 3"),
+        (
+            {"honest_round": 3},
+            "attack_options.honest_round: neither attack 'sleeper' nor its inner attack 'lie' has such an option; "
+            "did you mean 'honest_rounds'?",
+        ),
+        ({"inner": "sign-flip", "z": 1.5}, "nor its inner attack 'sign-flip' has such an option"),
+        ({"z": "much"}, "attack_options.z must be a valid number"),
+        ({"honest_rounds": "3"}, "attack_options.honest_rounds must be a valid integer"),
+    ],
+)
+def test_a_bad_inner_attack_is_an_error_that_says_what_is_wrong(options: dict[str, Any], message: str) -> None:
+    for function in (catalog.complete_options, lambda _, name, given: catalog.build_attack(name, given)):
+        with pytest.raises(ConfigError) as caught:
+            function("attacks", "sleeper", options)
+        assert message in str(caught.value)
+
+
+def test_the_page_on_attacks_has_a_line_on_each_with_its_knowledge() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "attacks.md").read_text(encoding="utf-8")
+    rows = {cells[1].split("`")[1]: cells for cells in (line.split("|") for line in page.splitlines() if "| `" in line)}
+    assert list(rows) == list(BUILT_IN["attacks"])
+    for name, cells in rows.items():
+        attack: Any = catalog.build_attack(name)
+        wraps = isinstance(attack, Wrapper)
+        expected = "" if attack is None else "as the inner" if wraps else attack.knowledge.value
+        assert cells[3].strip() == expected, name
+        for number in cells[4].replace(",", " ").split():
+            assert f"- **{number}** " in page

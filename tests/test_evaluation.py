@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
 from mabrfl.config import RunConfig, config_hash
-from mabrfl.evaluation import Detection, detection, regret, selection_rates, summarize
+from mabrfl.evaluation import Detection, attacker_ids, detection, regret, selection_rates, summarize
 from mabrfl.recording import RoundRecord
 from mabrfl.rng import ClientId
 from mabrfl.updates import Verdict
@@ -69,3 +70,26 @@ def test_the_summary_of_no_round_and_of_a_diverged_run_has_no_nan() -> None:
     json.dumps(nothing, allow_nan=False)
     diverged = summarize([record(1, {0}, set(), math.nan)], RunConfig(), seconds=0.0)
     assert diverged["best_accuracy"] is None
+
+
+def test_the_summary_has_the_attacks_success_at_the_end() -> None:
+    records = [replace(record(number, {0}, {8}), attack_success=10.0 * number) for number in (1, 2)]
+    config = RunConfig(dataset="digits")
+    assert summarize(records, config, 1.0)["attack_success"] == 20.0
+    assert summarize([record(1, {0}, {8})], config, 1.0)["attack_success"] is None
+    assert RoundRecord.from_json(records[1].to_json()).attack_success == 20.0
+
+
+def test_records_of_before_there_were_success_rates_can_be_read() -> None:
+    line = json.loads(record(1, {0}, {8}).to_json())
+    del line["attack_success"]
+    assert RoundRecord.from_json(json.dumps(line)).attack_success is None
+
+
+def test_selection_rates_count_attackers_once_however_many_ids_they_had() -> None:
+    one = replace(record(1, {0, 1}, {8}), attackers=frozenset({8, 9}))
+    two = replace(record(2, {0, 1}, {10}), attackers=frozenset({10, 9}))
+    rates = selection_rates([one, two], attacker_ids([one, two]), 10)
+    assert rates.malicious == 2 / 4
+    assert rates.honest == 4 / 16
+    assert attacker_ids([one, two]) == {8, 9, 10}

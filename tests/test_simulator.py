@@ -7,13 +7,16 @@ from torch import nn
 
 from mabrfl import Defense, MabRfl
 from mabrfl.aggregation import FedAvg
-from mabrfl.attacks import SignFlip
+from mabrfl.attacks import Knowledge, SignFlip, Whitewash
 from mabrfl.catalog.names import BUILT_IN
 from mabrfl.config import RunConfig
 from mabrfl.data import Dataset, load
 from mabrfl.data.partition import dominant_label
 from mabrfl.errors import ConfigError, KnowledgeError, StateError
+from mabrfl.evaluation import attacker_ids, selection_rates
 from mabrfl.federation import choose_attackers
+from mabrfl.identities import Identities
+from mabrfl.presets import PRESETS
 from mabrfl.selection import Uniform
 from mabrfl.simulator import Simulation, build_simulation, simulate
 from mabrfl.training import TrainingOptions
@@ -58,21 +61,27 @@ def test_the_attack_does_not_change_who_is_selected_first_nor_who_attacks():
     assert len(records[0].attackers) == 6
 
 
-@pytest.mark.parametrize("defense", [name for name in BUILT_IN["defenses"] if name != "mab-rfl"])
-def test_every_defense_runs_under_every_attack_at_every_share(defense):
-    for attack in BUILT_IN["attacks"]:
-        for share in (0.1, 0.3, 0.48) if attack != "none" else (0.0,):
-            records = simulate(RunConfig(defense=defense, attack=attack, attackers=share, **TINY))
-            assert len(records) == 2, (attack, share)
-            assert all(np.isfinite(record.accuracy) for record in records)
-            assert len(records[0].attackers) == int(25 * share)
+SHARES = (0.1, 0.3, 0.48)
 
 
-@pytest.mark.parametrize("preset", ["paper", "reference"])
-def test_mab_rfl_runs_under_every_attack_at_every_share(preset):
-    for attack in BUILT_IN["attacks"]:
-        for share in (0.1, 0.48) if attack != "none" else (0.0,):
-            assert len(simulate(RunConfig(preset=preset, attack=attack, attackers=share, **TINY))) == 2
+@pytest.mark.parametrize(
+    ("place", "defense"), list(enumerate(name for name in BUILT_IN["defenses"] if name != "mab-rfl"))
+)
+def test_every_defense_trains_under_every_attack(place, defense):
+    """One share each, another for the next defense; tests/contract/test_pairs.py has all shares, without training."""
+    for turn, attack in enumerate(BUILT_IN["attacks"]):
+        share = SHARES[(place + turn) % 3] if attack != "none" else 0.0
+        records = simulate(RunConfig(defense=defense, attack=attack, attackers=share, **TINY))
+        assert len(records) == 2, (attack, share)
+        assert all(np.isfinite(record.accuracy) for record in records)
+        assert len(records[0].attackers) == int(25 * share)
+
+
+@pytest.mark.parametrize(("place", "preset"), list(enumerate(PRESETS)))
+def test_mab_rfl_trains_under_every_attack(place, preset):
+    for turn, attack in enumerate(BUILT_IN["attacks"]):
+        share = SHARES[(place + turn) % 3] if attack != "none" else 0.0
+        assert len(simulate(RunConfig(preset=preset, attack=attack, attackers=share, **TINY))) == 2
 
 
 def test_attackers_are_fixed_by_seed_and_a_new_client_changes_nobody_but_the_last_chosen():
@@ -241,6 +250,78 @@ def test_the_adversary_does_not_have_the_servers_random_streams():
     assert drawn[0] != drawn[1]
 
 
+def suspicious(cohort):
+    """Reject whoever is not among the first four clients."""
+    decision = FedAvg()(cohort)
+    reasons = ["accepted" if client < 4 else "outlier" for client in cohort.ids]
+    return type(decision)(weights=decision.weights, reasons=reasons)
+
+
+def test_a_rejected_whitewasher_comes_back_as_somebody_new_and_the_records_know_who_it_is():
+    settings = {"attack": Whitewash(), "attackers": {4, 5}, "rounds": 3}
+    with small_federation(Normed, defense=Defense(suspicious), **settings) as simulation:
+        records = list(simulation.run())
+        assert simulation.num_clients == 6
+    assert [set(record.selected) for record in records] == [
+        {0, 1, 2, 3, 4, 5},
+        {0, 1, 2, 3, 6, 7},
+        {0, 1, 2, 3, 8, 9},
+    ]
+    assert [record.attackers for record in records] == [{4, 5}, {6, 7}, {8, 9}]
+    assert [(record.caught, record.missed, record.honest_rejected) for record in records] == [(2, 0, 0)] * 3
+    assert all("new-identities: 2" in record.events for record in records)
+    rates = selection_rates(records, attacker_ids(records), 6)
+    assert (rates.honest, rates.malicious) == (1.0, 1.0)
+    assert attacker_ids(records) == {4, 5, 6, 7, 8, 9}
+
+
+def test_a_new_identity_trains_on_the_same_data_and_the_server_forgets_nobody():
+    def weights(attack):
+        defense = Defense(suspicious)
+        with small_federation(Normed, defense=defense, attack=attack, attackers={4, 5}, rounds=3) as simulation:
+            list(simulation.run())
+            return simulation.model.weights.tobytes(), set(defense.reputation)
+
+    renamed, plain = weights(Whitewash()), weights(SignFlip())
+    assert renamed[0] == plain[0]
+    assert renamed[1] == set(range(10))
+    assert plain[1] == set(range(6))
+
+
+def test_an_attack_of_full_knowledge_rehearses_under_its_own_names():
+    seen = []
+
+    class Nosy(Whitewash):
+        def __call__(self, view):
+            seen.append((view.attackers, set(view.rehearse(-view.own_updates).verdicts)))
+            return super().__call__(view)
+
+    attack = Nosy()
+    attack.knowledge = Knowledge.FULL
+    with small_federation(Normed, defense=Defense(suspicious), attack=attack, attackers={4, 5}) as simulation:
+        list(simulation.run())
+    assert seen == [((4, 5), set(range(6)))] * 2
+
+
+def test_an_attack_cannot_rename_honest_clients():
+    class Overreaching(SignFlip):
+        def new_identities(self, rejected, round_number):
+            return [0]
+
+    settings = {"defense": Defense(suspicious), "attack": Overreaching(), "attackers": {4, 5}}
+    with small_federation(Normed, **settings) as simulation, pytest.raises(ConfigError, match="only rename its own"):
+        next(simulation.run())
+
+
+def test_identities_of_unknown_clients_are_refused():
+    known = Identities(3)
+    known.renew(2)
+    for bad in ({}, {"renewals": [3]}, {"renewals": [True]}, {"renewals": "12"}):
+        with pytest.raises(StateError, match="identities must be a list of clients from 0 to 2"):
+            known.load_state_dict(bad)
+    assert known.ids == (0, 1, 3)
+
+
 def test_attackers_must_be_clients():
     with pytest.raises(ConfigError, match=r"attackers must be clients 0 to 5; got \[6\]"):
         small_federation(Normed, attack=SignFlip(), attackers={6})
@@ -252,6 +333,10 @@ def test_attackers_must_be_clients():
         {"preset": "paper", "attack": "lie"},
         {"preset": "reference", "attack": "label-flip"},
         {"defense": "centered-clip", "attack": "mimic", "attack_options": {"victim": "largest-variance"}},
+        {"preset": "paper", "attack": "frame"},
+        {"preset": "paper", "attack": "sleeper", "attack_options": {"inner": "label-flip", "honest_rounds": 2}},
+        {"defense": "multi-krum", "attack": "on-off", "attack_options": {"inner": "frame", "on_rounds": 2}},
+        {"preset": "paper", "attack": "whitewash", "attack_options": {"patience": 2}},
     ],
     ids=str,
 )

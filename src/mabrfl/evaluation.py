@@ -78,14 +78,22 @@ class SelectionRates:
 def selection_rates(
     records: Sequence[RoundRecord], attackers: Collection[ClientId], num_clients: int
 ) -> SelectionRates:
-    """Return the mean share of rounds in which an honest client, and an attacker, was selected."""
+    """Return the mean share of rounds in which an honest client, and an attacker, was selected.
+
+    ``attackers`` may hold more ids than there are attackers, if some changed theirs: a record knows those of its round.
+    """
     malicious = sum(client in attackers for record in records for client in record.selected)
     honest = sum(len(record.selected) for record in records) - malicious
-    rounds = len(records)
+    present = sum(len(record.attackers.intersection(attackers)) for record in records)
     return SelectionRates(
-        honest=ratio(honest, rounds * (num_clients - len(attackers))),
-        malicious=ratio(malicious, rounds * len(attackers)),
+        honest=ratio(honest, len(records) * num_clients - present),
+        malicious=ratio(malicious, present),
     )
+
+
+def attacker_ids(records: Sequence[RoundRecord]) -> frozenset[ClientId]:
+    """Return every id under which an attacker took part in these rounds."""
+    return frozenset().union(*(record.attackers for record in records))
 
 
 def regret(records: Sequence[RoundRecord]) -> list[int]:
@@ -114,7 +122,7 @@ def summarize(
     accuracies = [record.accuracy for record in records]
     last = accuracies[-LAST:]
     finite = [accuracy for accuracy in accuracies if math.isfinite(accuracy)]
-    attackers = canonical(frozenset().union(*(record.attackers for record in records)))
+    attackers = canonical(attacker_ids(records))
     found = detection(records)
     selected = selection_rates(records, attackers, config.clients or 0)
     return {
@@ -129,6 +137,7 @@ def summarize(
         "mean_last10": sum(last) / len(last) if last else None,
         "best_accuracy": max(finite, default=None),
         "final_loss": records[-1].loss if records else None,
+        "attack_success": records[-1].attack_success if records else None,
         "rounds": len(records),
         "rounds_planned": config.rounds,
         "detection_precision": found.precision,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,10 @@ from mabrfl.attacks import Attack, AttackerView, Secrets, craft
 from mabrfl.data import Dataset
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError
+from mabrfl.identities import Identities
 from mabrfl.rng import ClientId, digest, generator, uniforms
 from mabrfl.training import Engine, Evaluation, Shard, merge_buffers
-from mabrfl.updates import Floats, Outcome, Updates
+from mabrfl.updates import Floats, Outcome, Updates, Verdict, canonical
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Federation:
     engine
         Trains clients and evaluates models; client k is its k-th shard.
     attackers
-        The clients that the adversary controls. Known here and to evaluation alone.
+        The clients that the adversary controls, by number. Known here and to evaluation alone.
     seed
         Root of the attack's random streams.
     num_examples
@@ -87,7 +88,17 @@ class Federation:
         self.attackers: frozenset[ClientId] = frozenset(attackers)
         self.seed = seed
         self.num_examples = tuple(num_examples)
-        self.client_ids: tuple[int, ...] = tuple(range(len(self.num_examples)))
+        self.identities = Identities(len(self.num_examples))
+
+    @property
+    def client_ids(self) -> tuple[int, ...]:
+        """Everybody who could take part, as the server knows them."""
+        return self.identities.ids
+
+    @property
+    def attacker_ids(self) -> frozenset[ClientId]:
+        """The attackers, under their present ids."""
+        return frozenset(self.identities.of(self.attackers))
 
     def initial_model(self) -> GlobalModel:
         """Return the model before the first round."""
@@ -97,12 +108,13 @@ class Federation:
         self, chosen: Sequence[ClientId], model: GlobalModel, attack: Attack | None, *, round_number: int
     ) -> Trained:
         """Stage 2: the chosen clients train locally; attackers only if their attack needs it."""
-        honest = tuple(int(client) for client in chosen if client not in self.attackers)
-        attackers = tuple(int(client) for client in chosen if client in self.attackers)
+        clients = [self.identities.client(public_id) for public_id in chosen]
+        honest = tuple(client for client in clients if client not in self.attackers)
+        attackers = tuple(client for client in clients if client in self.attackers)
         onlookers: tuple[int, ...] = ()
         if attack is not None and attackers and attack.observes == "all":
-            onlookers = tuple(k for k in self.client_ids if k not in self.attackers and k not in honest)
-        trainers = honest + onlookers + (attackers if attack is not None and attack.trains else ())
+            onlookers = tuple(sorted(set(range(len(self.num_examples))) - self.attackers - set(honest)))
+        trainers = honest + onlookers + (attackers if attack is not None and attack.trains_at(round_number) else ())
         poisoned = attackers if attack is not None and attack.poisoned_at(round_number) else ()
         result = self.engine.train(
             trainers, model.weights, model.buffers, round=round_number, poisoned=poisoned, transient=onlookers
@@ -126,6 +138,7 @@ class Federation:
             last_step=model.last_step,
             own_updates=trained.attackers_updates,
             seed=digest(self.seed, "adversary"),  # the server's own streams stay its secret
+            controlled=tuple(canonical(self.attackers)),
             secrets=self._secrets(trained, defense),
         )
         rows = craft(attack, view)
@@ -138,19 +151,41 @@ class Federation:
         def rehearse(rows: Floats) -> Outcome:
             matrix = np.concatenate([trained.honest_updates, rows])
             updates = self._updates(trained.honest + trained.attackers, matrix)
-            return copy.deepcopy(defense).aggregate(updates, round=trained.round)
+            outcome = copy.deepcopy(defense).aggregate(updates, round=trained.round)
+            own = self.identities.client
+            known: dict[ClientId, Verdict] = {own(each): verdict for each, verdict in outcome.verdicts.items()}
+            return replace(outcome, verdicts=known)
 
         seen = trained.observed
         return Secrets(trained.updates[: len(seen)], seen, defense.name, rehearse)
 
-    def _updates(self, ids: Sequence[int], matrix: Floats) -> Updates:
-        return Updates(ids, matrix, [self.num_examples[client] for client in ids], self.engine.dimension)
+    def _updates(self, clients: Sequence[int], matrix: Floats) -> Updates:
+        counts = [self.num_examples[client] for client in clients]
+        return Updates(self.identities.of(clients), matrix, counts, self.engine.dimension)
 
     def move(self, model: GlobalModel, trained: Trained, outcome: Outcome) -> GlobalModel:
         """Move the model by the outcome's step; buffers are merged over the accepted clients."""
-        rows = [trained.buffers[client] for client in outcome.accepted if client in trained.buffers]
+        accepted = [self.identities.client(public_id) for public_id in outcome.accepted]
+        rows = [trained.buffers[client] for client in accepted if client in trained.buffers]
         buffers = merge_buffers(np.stack(rows), model.buffers) if rows else model.buffers
         return GlobalModel(model.weights + outcome.step, buffers, outcome.step)
+
+    def renew_identities(self, outcome: Outcome, attack: Attack | None) -> tuple[str, ...]:
+        """Tell the attackers who of them was rejected; those who want to come back as somebody new from now on.
+
+        Return what happened, for the record.
+        """
+        rejected = [self.identities.client(each) for each, verdict in outcome.verdicts.items() if not verdict.accepted]
+        caught = tuple(client for client in rejected if client in self.attackers)
+        if attack is None or not caught:
+            return ()
+        leaving = attack.new_identities(caught, outcome.round)
+        strangers = set(leaving) - self.attackers
+        if strangers:
+            raise ConfigError(f"an attack can only rename its own clients; got {sorted(map(str, strangers))[:5]}")
+        for client in canonical(set(leaving)):
+            self.identities.renew(client)
+        return (f"new-identities: {len(set(leaving))}",) if leaving else ()
 
     def evaluate(self, model: GlobalModel) -> Evaluation:
         """Stage 7: the model's accuracy and loss on the test set."""

@@ -26,6 +26,8 @@ def run_round(
     outcome = clock.lap("aggregate", defense.combine(screening))
     model = federation.move(model, trained, outcome)
     scores = clock.lap("evaluate", federation.evaluate(model))
+    attackers = federation.attacker_ids
+    renewed = federation.renew_identities(outcome, attack)
     record = RoundRecord(
         round=number,
         accuracy=scores.accuracy,
@@ -33,11 +35,12 @@ def run_round(
         selected=tuple(chosen),
         verdicts=outcome.verdicts,
         reputation=defense.reputation,
-        attackers=federation.attackers,
-        events=(*sent.events, *outcome.events),
+        attackers=attackers,
+        events=(*sent.events, *outcome.events, *renewed),
         facts=outcome.facts,
         seconds=clock.seconds,
         per_class=tuple(float(share) for share in scores.per_class),
+        attack_success=scores.attack_success,
     )
     return model, record
 

@@ -85,7 +85,10 @@ class Simulation:
         self.rounds = rounds
         self.config = config
         shards = make_shards(dataset, partition, attack=self.attack, attackers=self.attackers, seed=seed)
-        self._engine = Engine(model, dataset, shards, training, seed=seed, workers=workers, device=device)
+        goal = None
+        if self.attack is not None:
+            goal = self.attack.goal(dataset.test_inputs, dataset.test_labels, num_classes=dataset.num_classes)
+        self._engine = Engine(model, dataset, shards, training, seed=seed, workers=workers, device=device, goal=goal)
         sizes = [len(indices) for indices in partition]
         self.federation = Federation(self._engine, attackers=self.attackers, seed=seed, num_examples=sizes)
         self.model: GlobalModel = self.federation.initial_model()
@@ -113,6 +116,7 @@ class Simulation:
             "last_step": None if model.last_step is None else model.last_step.copy(),
             "defense": self.defense.state_dict(),
             "attack": self.attack.state_dict() if isinstance(self.attack, Stateful) else {},
+            "identities": self.federation.identities.state_dict(),
             "engine": self._engine.state_dict(),
         }
 
@@ -127,7 +131,16 @@ class Simulation:
         try:
             number, model = _restored(state, self.model)
             attack = self.attack if isinstance(self.attack, Stateful) else None
-            restore([(self.defense, state["defense"]), (attack, state["attack"]), (self._engine, state["engine"])])
+            # A state of a version before there were identities has none: nobody had changed theirs.
+            identities = state.get("identities", {"renewals": []})
+            restore(
+                [
+                    (self.defense, state["defense"]),
+                    (attack, state["attack"]),
+                    (self.federation.identities, identities),
+                    (self._engine, state["engine"]),
+                ]
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"the state of a simulation is malformed: {error}") from error
         self.round, self.model = number, model

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attack_views import make_view, random_rows
-from mabrfl.attacks import AttackerView, Gaussian, Knowledge, SignFlip
+from mabrfl.attacks import AttackerView, Gaussian, Knowledge, Magnitude, SignFlip
 from mabrfl.errors import ConfigError
 
 BENIGN = random_rows(3, 4)
@@ -95,3 +95,19 @@ def test_unknown_unit_or_centre_is_refused():
 def test_options_are_keyword_only():
     with pytest.raises(TypeError, match="positional"):
         SignFlip(2.0)
+
+
+class TestMagnitude:
+    def test_each_sends_its_honest_update_many_times_as_long(self):
+        own = random_rows(2, 5)
+        rows = Magnitude()(make_view(random_rows(3, 5), own=own, knowledge=Knowledge.AGNOSTIC))
+        np.testing.assert_allclose(rows, 100 * own)
+
+    def test_it_stays_finite(self):
+        own = np.array([[1e38, -1.0]], dtype=np.float32)
+        view = make_view(np.zeros((1, 2), np.float32), attackers=1, own=own, knowledge=Knowledge.AGNOSTIC)
+        np.testing.assert_array_equal(Magnitude()(view), [[np.finfo(np.float32).max, -100.0]])
+
+    def test_factor_must_be_positive(self):
+        with pytest.raises(ConfigError, match="factor must be a finite number > 0; got 0"):
+            Magnitude(factor=0)

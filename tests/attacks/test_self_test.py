@@ -8,7 +8,30 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mabrfl.attacks import IPM, LIE, AgrKrum, Gaussian, LabelFlip, Mimic, MinMax, MinSum, SignFlip
+from mabrfl.attacks import (
+    IPM,
+    LIE,
+    AgrKrum,
+    AgrMabRfl,
+    Backdoor,
+    Bridge,
+    Decoy,
+    Frame,
+    Gaussian,
+    Hub,
+    JitteredSybils,
+    LabelFlip,
+    Magnitude,
+    Mimic,
+    MinMax,
+    MinSum,
+    OnOff,
+    OrthogonalDrift,
+    SignFlip,
+    Sleeper,
+    SplitSybils,
+    Whitewash,
+)
 from mabrfl.attacks.selftest import Strength, attack_strength
 from mabrfl.errors import ConfigError
 
@@ -29,6 +52,17 @@ SEEDS = (100, 101)
         (AgrKrum(half_copy=True), 45),
         (MinMax(), 15),
         (MinSum(), 4),
+        (Frame(), 6),
+        (SplitSybils(), 50),
+        (JitteredSybils(), 45),
+        (JitteredSybils(direction="random"), 8),
+        (OrthogonalDrift(), 8),
+        (Decoy(), 50),
+        (Magnitude(), 60),
+        (Sleeper(inner=LabelFlip(), honest_rounds=5), 8),
+        (OnOff(inner=SignFlip()), 20),
+        (Whitewash(), 45),
+        (AgrMabRfl(), 60),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -37,6 +71,22 @@ def test_attack_costs_plain_averaging_that_many_points_of_accuracy(attack, at_le
     assert strength.verdict == "hurts"
     assert strength.drop >= at_least
     assert strength.clean_accuracy > 80
+    assert strength.inactive_rounds == 0
+
+
+def test_a_backdoor_hurts_by_what_it_achieves_and_not_by_the_accuracy():
+    strength = attack_strength(Backdoor(), repeats=2, seed=SEEDS[0])
+    assert strength.verdict == "hurts"
+    assert strength.drop < 0
+    assert strength.success > 95
+    assert strength.clean_success < 5
+    assert "attack success" in str(strength)
+
+
+@pytest.mark.parametrize("attack", [Bridge(), Hub()], ids=lambda value: type(value).__name__)
+def test_what_is_aimed_at_the_standing_of_others_costs_plain_averaging_nothing(attack):
+    strength = attack_strength(attack, repeats=2, seed=SEEDS[0])
+    assert strength.verdict == "inactive"
     assert strength.inactive_rounds == 0
 
 

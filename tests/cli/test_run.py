@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mabrfl.cli import run
 from mabrfl.config import config_hash, load_config, resolve
 from mabrfl.errors import DatasetError
 from mabrfl.recording import read_rounds, read_summary
@@ -169,3 +171,22 @@ def test_a_terminal_gets_a_live_table(mabrfl: Callable[..., Any], monkeypatch: p
     out = mabrfl("run", "--rounds", "20", *ATTACK).out
     for word in ("accuracy", "selected", "sybil", "outlier", "caught", "missed", "ETA", "round 20 of 20"):
         assert word in out
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_the_success_of_an_attack_with_a_goal_is_shown_and_of_another_is_not(
+    mabrfl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "attack success" not in mabrfl("run", "--rounds", "2", *ATTACK).out
+    build = run.build_simulation
+
+    def successful(config: Any) -> Any:
+        simulation: Any = build(config)
+        rounds = simulation.run
+        simulation.run = lambda: (replace(record, attack_success=30.0 * record.round) for record in rounds())
+        return simulation
+
+    monkeypatch.setattr(run, "build_simulation", successful)
+    lines = mabrfl("run", "--rounds", "2", "--attack", "backdoor", "--attackers", "0.3").out.splitlines()
+    assert lines[1].startswith("round 1/2  accuracy 10.00 %  attack success 30.0 %  selected 20")
+    assert any("attack success rate" in line and "60.0 %" in line for line in lines)

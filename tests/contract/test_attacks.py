@@ -13,14 +13,28 @@ from mabrfl.attacks import (
     IPM,
     LIE,
     AgrKrum,
+    AgrMabRfl,
     Attack,
+    Backdoor,
+    Bridge,
+    Decoy,
+    Frame,
     Gaussian,
+    Hub,
+    JitteredSybils,
     Knowledge,
     LabelFlip,
+    Magnitude,
     Mimic,
     MinMax,
     MinSum,
+    OnOff,
+    OrthogonalDrift,
     SignFlip,
+    Sleeper,
+    SplitSybils,
+    Whitewash,
+    Wrapper,
     craft,
 )
 
@@ -47,6 +61,28 @@ ATTACKS: dict[str, Attack] = {
     "min-max": MinMax(),
     "min-sum": MinSum(),
     "min-sum-maximum": MinSum(bound="maximum", direction="unit"),
+    "bridge": Bridge(),
+    "bridge-jitter": Bridge(jitter=0.1),
+    "bridge-two": Bridge(senders=2),
+    "hub": Hub(),
+    "frame": Frame(),
+    "split-sybils": SplitSybils(),
+    "split-sybils-fixed": SplitSybils(groups=2, cosine=0.0, noise="fixed"),
+    "jittered-sybils": JitteredSybils(),
+    "jittered-sybils-random": JitteredSybils(direction="random", noise="fixed"),
+    "orthogonal-drift": OrthogonalDrift(),
+    "decoy": Decoy(),
+    "magnitude": Magnitude(),
+    "sleeper": Sleeper(),
+    "sleeper-awake": Sleeper(honest_rounds=0),
+    "on-off": OnOff(),
+    "on-off-label-flip": OnOff(inner=LabelFlip()),
+    "backdoor": Backdoor(size=1, share=1.0, target=3),
+    "backdoor-boost": Backdoor(size=1, share=1.0, boost=25.0),
+    "agr-mab-rfl": AgrMabRfl(),
+    "agr-mab-rfl-random": AgrMabRfl(side="random", cosines=[0.2], noise="fixed"),
+    "whitewash": Whitewash(),
+    "whitewash-lie": Whitewash(inner=LIE(), patience=2),
 }
 WIDTH = 37
 each = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
@@ -54,13 +90,13 @@ each = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
 
 def view_for(attack, *, benign=6, attackers=5, dtype=np.float32, scale=1.0, **options):
     rows = random_rows(benign, WIDTH, seed=1, dtype=dtype) * dtype(scale)
-    own = random_rows(attackers, WIDTH, seed=2, dtype=dtype) * dtype(scale) if attack.trains else None
+    own = random_rows(attackers, WIDTH, seed=2, dtype=dtype) * dtype(scale) if attack.trains_at(1) else None
     return make_view(rows, attackers=attackers, own=own, knowledge=attack.knowledge, **options)
 
 
 def test_every_attack_of_the_package_is_under_contract():
     exported = {value for value in vars(attacks).values() if isinstance(value, type) and issubclass(value, Attack)}
-    assert exported - {Attack} == {type(attack) for attack in ATTACKS.values()}
+    assert exported - {Attack, Wrapper} == {type(attack) for attack in ATTACKS.values()}
 
 
 @each
@@ -82,7 +118,7 @@ def test_the_view_is_not_modified(attack):
     np.testing.assert_array_equal(view.global_weights, before.global_weights)
     if attack.knowledge.includes(Knowledge.PARTIAL):
         np.testing.assert_array_equal(view.benign, before.benign)
-    if attack.trains:
+    if attack.trains_at(1):
         np.testing.assert_array_equal(view.own_updates, before.own_updates)
 
 
@@ -114,10 +150,13 @@ def test_one_benign_update_is_enough(attack):
 
 
 @each
-def test_without_any_benign_update_those_that_look_at_them_are_inactive(attack):
-    rows = attack(view_for(attack, benign=0, attackers=3, num_clients=11, num_malicious=5))
+def test_without_any_benign_update_those_that_look_at_them_are_inactive_or_honest(attack):
+    view = view_for(attack, benign=0, attackers=3, num_clients=11, num_malicious=5)
+    rows = attack(view)
     if attack.knowledge is Knowledge.AGNOSTIC:
         assert rows.shape == (3, WIDTH)
+    elif isinstance(attack, Frame) or (isinstance(attack, Wrapper) and not attack.active_at(1)):
+        np.testing.assert_array_equal(rows, view.own_updates)
     else:
         assert rows is None
 
@@ -126,7 +165,7 @@ def test_without_any_benign_update_those_that_look_at_them_are_inactive(attack):
 def test_benign_rows_that_are_not_finite_do_not_spread(attack):
     rows = random_rows(6, WIDTH, dtype=np.float32)
     rows[1, 3], rows[4, 0] = np.nan, np.inf
-    own = random_rows(5, WIDTH, dtype=np.float32) if attack.trains else None
+    own = random_rows(5, WIDTH, dtype=np.float32) if attack.trains_at(1) else None
     assert np.isfinite(attack(make_view(rows, attackers=5, own=own, knowledge=attack.knowledge))).all()
 
 
@@ -151,8 +190,10 @@ def test_the_first_line_of_the_docstring_describes_it_in_one_line(attack):
 
 @each
 def test_poison_is_only_for_attacks_on_data(attack):
-    inputs, labels = np.ones((4, 2)), np.array([0, 1, 2, 3])
+    inputs, labels = np.full((4, 2), 0.5), np.array([0, 1, 2, 3])
     new_inputs, new_labels = attack.poison(inputs, labels, num_classes=4, rng=np.random.default_rng(0))
-    np.testing.assert_array_equal(new_inputs, inputs)
     assert (new_labels.tolist() != labels.tolist()) == attack.poisons
+    assert (inputs == 0.5).all()
+    if not isinstance(attack, Backdoor):
+        np.testing.assert_array_equal(new_inputs, inputs)
     assert attack.poisoned_at(1) == attack.poisons

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from mabrfl import vectors
 from mabrfl._checks import check_choice, check_positive
 from mabrfl.attacks._statistics import bounded, everyone_sends, finite_benign, mean, std, take
-from mabrfl.attacks.view import Attack, AttackerView, Knowledge
+from mabrfl.attacks.base import Attack
+from mabrfl.attacks.view import AttackerView, Knowledge
 from mabrfl.updates import Floats
 
 Direction = Literal["std", "unit", "sign"]

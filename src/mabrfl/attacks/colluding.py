@@ -11,7 +11,8 @@ from scipy.special import ndtr, ndtri
 from mabrfl import vectors
 from mabrfl._checks import check_choice, check_positive
 from mabrfl.attacks._statistics import bounded, column_mean, column_std, everyone_sends, finite_benign, take
-from mabrfl.attacks.view import Attack, AttackerView, Knowledge, Observes
+from mabrfl.attacks.base import Attack
+from mabrfl.attacks.view import AttackerView, Knowledge, Observes
 from mabrfl.errors import ConfigError
 from mabrfl.updates import Floats
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl._checks import check_choice, check_whole
-from mabrfl.attacks.view import Attack, AttackerView, Knowledge
+from mabrfl.attacks.base import Attack
+from mabrfl.attacks.view import AttackerView, Knowledge
 from mabrfl.errors import ConfigError
 from mabrfl.updates import Floats
 
@@ -85,10 +86,23 @@ class LabelFlip(Attack):
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the same inputs with flipped labels."""
         del rng
+        self._check_classes(num_classes)
+        return inputs, flip(labels, num_classes, self.mapping, self.source, self.target)
+
+    def goal(
+        self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int
+    ) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Return the examples of ``source``, to be read as ``target``; no aim but harm with the other mappings."""
+        if self.mapping != "targeted":
+            return None
+        self._check_classes(num_classes)
+        chosen = labels == self.source
+        return inputs[chosen], np.full(int(chosen.sum()), self.target, dtype=labels.dtype)
+
+    def _check_classes(self, num_classes: int) -> None:
         for name, label in (("source", self.source), ("target", self.target)):
             if label is not None and label >= num_classes:
                 raise ConfigError(f"{name} must be a class below {num_classes}; got {label}")
-        return inputs, flip(labels, num_classes, self.mapping, self.source, self.target)
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
         """Return what training on the flipped labels gave."""

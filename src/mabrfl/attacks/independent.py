@@ -10,7 +10,8 @@ import numpy as np
 from mabrfl import vectors
 from mabrfl._checks import check_choice, check_positive
 from mabrfl.attacks._statistics import bounded
-from mabrfl.attacks.view import Attack, AttackerView, Knowledge
+from mabrfl.attacks.base import Attack
+from mabrfl.attacks.view import AttackerView, Knowledge
 from mabrfl.updates import Floats
 
 
@@ -104,3 +105,35 @@ class Gaussian(Attack):
         if self.unit == "absolute" or view.own_updates is None:
             return np.full(view.shape[0], self.scale)
         return np.asarray(self.scale * vectors.row_norms(view.own_updates) / np.sqrt(max(view.shape[1], 1)))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Magnitude(Attack):
+    r"""Magnitude: each attacker sends its honest update, many times as long.
+
+    .. math:: \tilde g_k = s \, g_k
+
+    Its direction is ordinary, and rules that look at directions alone let it pass. One such client in n makes
+    the mean length, and with it any step of that length, about :math:`1 + s/n` times as long.
+
+    Parameters
+    ----------
+    factor
+        s.
+    """
+
+    factor: float = 100.0
+
+    knowledge = Knowledge.AGNOSTIC
+    trains = True
+
+    def __post_init__(self) -> None:
+        check_positive("factor", self.factor)
+
+    def __call__(self, view: AttackerView, /) -> Floats | None:
+        """Return the attackers' own updates, enlarged."""
+        own = view.own_updates
+        if own is None:
+            return None
+        with np.errstate(over="ignore"):
+            return bounded(own * own.dtype.type(self.factor), own.dtype)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from mabrfl import vectors
 from mabrfl._checks import check_whole
 from mabrfl.attacks._statistics import everyone_sends, finite_benign, take
-from mabrfl.attacks.view import Attack, AttackerView, Knowledge
+from mabrfl.attacks.base import Attack
+from mabrfl.attacks.view import AttackerView, Knowledge
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.rng import ClientId
 from mabrfl.updates import Floats

@@ -20,21 +20,17 @@ from functools import cache
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from mabrfl._checks import check_positive, check_whole
-from mabrfl.attacks.view import Attack, AttackerView, FunctionAttack, Secrets, as_attack, craft
+from mabrfl.attacks._network import CLASSES, Labels, initial_weights, predicted, train
+from mabrfl.attacks.base import Attack, FunctionAttack, as_attack, craft
+from mabrfl.attacks.view import AttackerView, Secrets
 from mabrfl.errors import ConfigError
 from mabrfl.rng import digest, generator
 from mabrfl.updates import Floats, Outcome, Verdict
 
-Labels = NDArray[np.int64]
-
-CLASSES, FEATURES, HIDDEN = 10, 64, 32
-WIDTH = FEATURES * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES
 TEST_EXAMPLES, CLIENT_EXAMPLES = 597, 64
-EPOCHS, BATCH, STEP_SIZE = 3, 16, 0.2
 
 
 @dataclass(frozen=True)
@@ -53,6 +49,9 @@ class Strength:
         How many points the attack must cost to count.
     inactive_rounds
         Share of the rounds in which the attack sent nothing.
+    success, clean_success
+        Percent of the attack's goal (the marked pictures of a backdoor) that the attacked model, and the one of
+        honest clients, read as the attack wants; None if it has no goal.
     """
 
     clean_accuracy: float
@@ -60,6 +59,8 @@ class Strength:
     attacked_accuracy: float
     margin: float
     inactive_rounds: float
+    success: float | None = None
+    clean_success: float | None = None
 
     @property
     def drop(self) -> float:
@@ -68,13 +69,19 @@ class Strength:
 
     @property
     def verdict(self) -> Literal["hurts", "inactive"]:
-        """``"hurts"`` if the drop reaches the margin, else ``"inactive"``."""
-        return "hurts" if self.drop >= self.margin else "inactive"
+        """``"hurts"`` if the drop, or the rise of the success rate, reaches the margin, else ``"inactive"``."""
+        gain = (self.success or 0.0) - (self.clean_success or 0.0)
+        return "hurts" if max(self.drop, gain) >= self.margin else "inactive"
 
     def __str__(self) -> str:
+        goal = (
+            f", attack success {self.success:.1f} % ({self.clean_success:.1f} % without it)"
+            if self.success is not None
+            else ""
+        )
         return (
             f"{self.verdict}: accuracy {self.clean_accuracy:.1f} % if all are honest, "
-            f"{self.absent_accuracy:.1f} % without the attackers, {self.attacked_accuracy:.1f} % with them; "
+            f"{self.absent_accuracy:.1f} % without the attackers, {self.attacked_accuracy:.1f} % with them{goal}; "
             f"margin {self.margin:g}, attack inactive in {self.inactive_rounds:.0%} of the rounds"
         )
 
@@ -155,9 +162,30 @@ def attack_strength(
     attack = as_attack(attack)
     seeds = [digest(seed, "self-test", number) for number in range(repeats)]
     settings = [Setting(num_clients, num_malicious, rounds, dominant_share, each) for each in seeds]
-    clean, absent = np.mean([_baselines(setting) for setting in settings], axis=0)
-    attacked, inactive = np.mean([_run(copy.deepcopy(attack), setting) for setting in settings], axis=0)
-    return Strength(float(clean), float(absent), float(attacked), margin, float(inactive))
+    runs = [(*_baselines(setting), _run(copy.deepcopy(attack), setting)) for setting in settings]
+    clean, absent, attacked = (float(np.mean([run[place].accuracy for run in runs])) for place in range(3))
+    inactive = float(np.mean([run[2].inactive for run in runs]))
+    reached = [[_reached(attack, run[place].weights) for run in runs] for place in (2, 0)]
+    success, clean_success = (None if None in rates else float(np.mean(np.array(rates))) for rates in reached)
+    return Strength(clean, absent, attacked, margin, inactive, success, clean_success)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """The model at the end, its test accuracy in percent, and the share of rounds without an attack."""
+
+    weights: Floats
+    accuracy: float
+    inactive: float
+
+
+def _reached(attack: Attack, weights: Floats) -> float | None:
+    """Return how much of an attack's goal a model reaches, in percent, on all digits; None without a goal."""
+    goal = attack.goal(*_digits(), num_classes=CLASSES)
+    if goal is None:
+        return None
+    with np.errstate(all="ignore"):
+        return 100.0 * float(np.mean(predicted(weights, goal[0]) == goal[1]))
 
 
 def _send_nothing(view: AttackerView) -> None:
@@ -165,30 +193,30 @@ def _send_nothing(view: AttackerView) -> None:
 
 
 @cache
-def _baselines(setting: Setting) -> tuple[float, float]:
-    """Return the accuracies with honest and with absent attackers; the same for every attack."""
-    return _run(None, setting)[0], _run(FunctionAttack(_send_nothing), setting)[0]
+def _baselines(setting: Setting) -> tuple[_Run, _Run]:
+    """Return the runs with honest and with absent attackers; the same for every attack."""
+    return _run(None, setting), _run(FunctionAttack(_send_nothing), setting)
 
 
-def _run(attack: Attack | None, setting: Setting) -> tuple[float, float]:
-    """Return the final test accuracy in percent, and the share of rounds without an attack."""
+def _run(attack: Attack | None, setting: Setting) -> _Run:
+    """Train one federation."""
     inputs, labels, test_inputs, test_labels = _federation(setting)
     poisoned = _poisoned(attack, setting, inputs, labels) if attack is not None and attack.poisons else (inputs, labels)
-    weights = _initial_weights(setting.seed)
+    weights = initial_weights(setting.seed)
     last_step = None
     active = 0
     # An attack may well drive the model to infinity; the accuracy tells.
     with np.errstate(all="ignore"):
         for number in range(1, setting.rounds + 1):
             data = poisoned if attack is not None and attack.poisoned_at(number) else (inputs, labels)
-            sent = _train(weights, *data, generator(setting.seed, "order", number))
+            sent = train(weights, *data, generator(setting.seed, "order", number))
             if attack is not None:
                 sent = _attacked(attack, setting, number, sent, weights=weights, last_step=last_step)
             active += len(sent) == setting.num_clients
             last_step = sent.mean(axis=0)
             weights = weights + last_step
-        predicted = _forward(weights[None, :], test_inputs[None])[1].argmax(axis=2)[0]
-    return 100.0 * float(np.mean(predicted == test_labels)), 1 - active / setting.rounds
+        accuracy = 100.0 * float(np.mean(predicted(weights, test_inputs) == test_labels))
+    return _Run(weights, accuracy, 1 - active / setting.rounds)
 
 
 def _attacked(
@@ -211,7 +239,7 @@ def _attacked(
         knowledge=attack.knowledge,
         global_weights=weights,
         last_step=last_step,
-        own_updates=updates[list(attackers)] if attack.trains else None,
+        own_updates=updates[list(attackers)] if attack.trains_at(number) else None,
         seed=setting.seed,
         secrets=Secrets(benign, honest, "fedavg-uniform", rehearse),
     )
@@ -247,54 +275,3 @@ def _poisoned(attack: Attack, setting: Setting, inputs: Floats, labels: Labels) 
         own = attack.poison(inputs[client].copy(), labels[client].copy(), num_classes=CLASSES, rng=rng)
         inputs[client], labels[client] = own
     return inputs, labels
-
-
-def _initial_weights(seed: int) -> Floats:
-    """He-normal weights and zero biases."""
-    rng = generator(seed, "weights")
-    weights = np.zeros(WIDTH, dtype=np.float32)
-    first, _, second, _ = _layers(weights[None, :])
-    first[:] = rng.standard_normal(first.shape) * np.sqrt(2 / FEATURES)
-    second[:] = rng.standard_normal(second.shape) * np.sqrt(2 / HIDDEN)
-    return weights
-
-
-def _layers(weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the four arrays of each of n networks, as views of their ``(n, d)`` weights."""
-    ends = np.cumsum([FEATURES * HIDDEN, HIDDEN, HIDDEN * CLASSES])
-    first, first_bias, second, second_bias = np.split(weights, ends, axis=1)
-    return (
-        first.reshape(-1, FEATURES, HIDDEN),
-        first_bias[:, None, :],
-        second.reshape(-1, HIDDEN, CLASSES),
-        second_bias[:, None, :],
-    )
-
-
-def _forward(weights: Floats, inputs: Floats) -> tuple[Floats, Floats]:
-    """Return hidden activations and logits, ``(n, m, .)``."""
-    first, first_bias, second, second_bias = _layers(weights)
-    hidden = np.maximum(inputs @ first + first_bias, 0)
-    return hidden, hidden @ second + second_bias
-
-
-def _train(weights: Floats, inputs: Floats, labels: Labels, rng: np.random.Generator) -> Floats:
-    """Train all clients side by side from the same weights; return their updates ``(n, d)``."""
-    local = np.tile(weights, (len(inputs), 1))
-    targets = np.eye(CLASSES, dtype=local.dtype)[labels]
-    for _ in range(EPOCHS):
-        order = rng.permutation(CLIENT_EXAMPLES)
-        for start in range(0, CLIENT_EXAMPLES, BATCH):
-            batch = order[start : start + BATCH]
-            local -= STEP_SIZE * _gradient(local, inputs[:, batch], targets[:, batch])
-    return local - weights
-
-
-def _gradient(weights: Floats, inputs: Floats, targets: Floats) -> Floats:
-    """Gradient of each network's mean cross entropy on its own batch."""
-    hidden, logits = _forward(weights, inputs)
-    odds = np.exp(logits - logits.max(axis=2, keepdims=True))
-    error = (odds / odds.sum(axis=2, keepdims=True) - targets) / inputs.shape[1]
-    back = (error @ _layers(weights)[2].transpose(0, 2, 1)) * (hidden > 0)
-    parts = (inputs.transpose(0, 2, 1) @ back, back.sum(axis=1), hidden.transpose(0, 2, 1) @ error, error.sum(axis=1))
-    return np.concatenate([part.reshape(len(weights), -1) for part in parts], axis=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -33,6 +34,7 @@ def complete_options(kind: Kind, name: str, options: Mapping[str, Any]) -> dict[
         return {}
     target = resolve_name(kind, name)
     parameters = parameters_of(target)
+    options, inner = _split(kind, name, target, parameters, options)
     check_options(kind, name, parameters, options, hints_of(target))
     fixed = BUILT_IN[kind][name].fixed if name in BUILT_IN[kind] else {}
     defaults = {
@@ -40,7 +42,8 @@ def complete_options(kind: Kind, name: str, options: Mapping[str, Any]) -> dict[
         for option, parameter in parameters.items()
         if option not in CONTEXT and isinstance(parameter.default, bool | int | float | str | tuple)
     }
-    return {**defaults, **fixed, **options}
+    nested = {} if inner is None else {"inner": inner.name, **complete_options(kind, inner.name, inner.options)}
+    return {**nested, **defaults, **fixed, **options}
 
 
 def make(kind: Kind, name: str, options: Mapping[str, Any], context: Mapping[str, Any]) -> Any:
@@ -58,9 +61,11 @@ def make(kind: Kind, name: str, options: Mapping[str, Any], context: Mapping[str
     name = known_name(kind, name)
     target = resolve_name(kind, name)
     parameters = parameters_of(target)
+    options, inner = _split(kind, name, target, parameters, options)
     check_options(kind, name, parameters, options, hints_of(target))
     arguments = {key: value for key, value in context.items() if key in parameters}
     arguments |= BUILT_IN[kind][name].fixed if name in BUILT_IN[kind] else {}
+    arguments |= {} if inner is None else {"inner": make(kind, inner.name, inner.options, context)}
     arguments |= options
     if not isinstance(target, type):
         return _bound(target, arguments)
@@ -68,6 +73,44 @@ def make(kind: Kind, name: str, options: Mapping[str, Any], context: Mapping[str
         return target(**arguments)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{SINGULAR[kind]} '{name}': {error}") from error
+
+
+@dataclass(frozen=True)
+class Inner:
+    """What another component is wrapped around, by its name and its own options."""
+
+    name: str
+    options: Mapping[str, Any]
+
+
+def _split(
+    kind: Kind, name: str, target: Any, parameters: Mapping[str, inspect.Parameter], options: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Inner | None]:
+    """Tell a wrapper's own options from those of what it is wrapped around.
+
+    A class wraps another component if it has ``default_inner``: the name of what its argument ``inner`` is
+    if the options do not say. All other options that it does not have itself are meant for that one.
+    """
+    default = getattr(target, "default_inner", None)
+    if default is None:
+        return options, None
+    place = f"{SINGULAR[kind]}_options.inner"
+    inner = options.get("inner", default)
+    if not isinstance(inner, str) or inner == "none":
+        raise ConfigError(f"{place} must be the name of another {SINGULAR[kind]}; got {inner!r}")
+    try:
+        inner = known_name(kind, inner)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from error
+    own = {key: value for key, value in options.items() if key in parameters and key != "inner"}
+    rest = {key: value for key, value in options.items() if key not in parameters}
+    theirs = parameters_of(resolve_name(kind, inner))
+    for option in rest:
+        if option not in theirs:
+            what = f"neither {SINGULAR[kind]} '{name}' nor its inner {SINGULAR[kind]} '{inner}' has such an option"
+            hint = suggest(option, sorted({*parameters, *theirs} - CONTEXT))
+            raise ConfigError(f"{SINGULAR[kind]}_options.{option}: {what}{hint}")
+    return own, Inner(inner, rest)
 
 
 def parameters_of(target: Any) -> dict[str, inspect.Parameter]:

@@ -17,6 +17,7 @@ from mabrfl.cli.once import whole_number
 from mabrfl.cli.report import comparison, show_interruption
 from mabrfl.cli.stopping import Stopped
 from mabrfl.config import load_config, resolve
+from mabrfl.evaluation import attacker_ids
 from mabrfl.recording import RunFolder
 
 DEFENSES = ("fedavg", "mab-rfl")
@@ -70,7 +71,7 @@ def _draw(finished: list[Finished], folder: Path) -> list[Path]:
     curves = plotting.accuracy_figure({run.config.defense: run.records for run in finished}, title=scene)
     records = finished[-1].records
     clients = plotting.clients_figure(
-        records, records[-1].attackers, config.clients, title=f"{config.defense} on {scene}"
+        records, attacker_ids(records), config.clients, title=f"{config.defense} on {scene}"
     )
     saved = [*plotting.save(curves, folder / "accuracy"), *plotting.save(clients, folder / "clients")]
     return [path for path in saved if path.suffix == ".png"]

@@ -15,6 +15,7 @@ from rich.text import Text
 from mabrfl.cli.live import Display, headline
 from mabrfl.config import ResolvedConfig, config_hash
 from mabrfl.errors import OutputError
+from mabrfl.evaluation import attacker_ids
 from mabrfl.experiments.identity import Finished, claim, finished_run, is_same_run
 from mabrfl.experiments.runner import Build, Sitting
 from mabrfl.recording import RunFolder
@@ -91,7 +92,7 @@ def draw(finished: Finished) -> None:
     from mabrfl import plotting  # Matplotlib takes a second to import
 
     config, records = finished.config, finished.records
-    attackers = records[-1].attackers
+    attackers = attacker_ids(records)
     title = headline(config)
     label = f"{config.defense} ({config.preset})" if config.defense == "mab-rfl" else config.defense
     plotting.save(plotting.accuracy_figure({label: records}, title=title), finished.path / "accuracy")

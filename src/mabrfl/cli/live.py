@@ -104,8 +104,9 @@ class PlainLines:
         seconds, remaining = self._pace.lap(record.round)
         caught = f"  caught {record.caught}  missed {record.missed}" if self._config.num_attackers else ""
         malformed = f"  malformed {record.malformed}" if record.malformed else ""
+        success = "" if record.attack_success is None else f"  attack success {record.attack_success:.1f} %"
         self._print(
-            f"round {record.round}/{self._config.rounds}  accuracy {record.accuracy:.2f} %"
+            f"round {record.round}/{self._config.rounds}  accuracy {record.accuracy:.2f} %{success}"
             f"  selected {len(record.selected)}  sybil {record.sybils}  outlier {record.outliers}{malformed}{caught}"
             f"  honest rejected {record.honest_rejected}  {in_words(seconds)}  ETA {in_words(remaining)}"
         )

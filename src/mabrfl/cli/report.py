@@ -55,7 +55,8 @@ def comparison(runs: Sequence[Finished]) -> Table:
     for finished in runs:
         table.add_column(finished.config.defense, justify="right")
     for label, cells in zip(_LABELS, zip(*(_cells(finished.summary) for finished in runs), strict=True), strict=True):
-        table.add_row(label, *cells)
+        if label != _SUCCESS or set(cells) != {_NOTHING}:
+            table.add_row(label, *cells)
     return table
 
 
@@ -64,10 +65,12 @@ def event_counts(records: Sequence[RoundRecord]) -> Counter[str]:
     return Counter(event for record in records for event in {text.partition(":")[0] for text in record.events})
 
 
+_SUCCESS, _NOTHING = "attack success rate", "-"
 _LABELS = (
     "final accuracy",
     "mean of the last 10 rounds",
     "best accuracy",
+    _SUCCESS,
     "attackers caught (recall)",
     "rejections that were right (precision)",
     "honest updates rejected",
@@ -81,6 +84,7 @@ def _cells(summary: dict[str, Any]) -> tuple[str, ...]:
         _percent(summary["final_accuracy"]),
         _percent(summary["mean_last10"]),
         _percent(summary["best_accuracy"]),
+        _percent(summary.get("attack_success")),
         _percent(summary["detection_recall"], 100),
         _percent(summary["detection_precision"], 100),
         _percent(summary["honest_rejected_rate"], 100),
@@ -90,4 +94,4 @@ def _cells(summary: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _percent(value: float | None, scale: float = 1) -> str:
-    return "-" if value is None else f"{scale * value:.1f} %"
+    return _NOTHING if value is None else f"{scale * value:.1f} %"

@@ -61,9 +61,11 @@ class HonestOnly:
         check_choice("attackers_chosen", attackers_chosen, ("random", "last"))
         self.num_selected = num_selected
         self.attackers = choose_attackers(num_clients, num_attackers, rule=attackers_chosen, seed=seed)
+        # Not whoever is no attacker: an attacker may come back under an id of its own making.
+        self.honest = frozenset(range(num_clients)) - self.attackers
 
     def __call__(self, candidates: Candidates) -> Selection:
         """Select; see the class."""
         order = np.argsort(candidates.uniforms("uniform"), kind="stable")
-        honest = [candidates.ids[k] for k in order if candidates.ids[k] not in self.attackers]
+        honest = [candidates.ids[k] for k in order if candidates.ids[k] in self.honest]
         return Selection(honest[: self.num_selected])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mabrfl.evaluation import attacker_ids
 from mabrfl.recording import RoundRecord
 from mabrfl.rng import ClientId
 from mabrfl.updates import canonical
@@ -24,9 +25,9 @@ def per_round(records: Sequence[RoundRecord]) -> dict[str, Column]:
     """Return one column per quantity with an entry per round; what a round does not have is None.
 
     Counts: ``selected``, ``selected_malicious``, ``sybils``, ``outliers``, ``malformed``, ``caught``, ``missed``,
-    ``honest_rejected``, ``judged``. Measured: ``accuracy``, ``loss``, ``seconds``, every number among the records'
-    facts, and B/(B+M) of the honest and of the malicious clients, as ``mean_belief_*``, ``low_belief_*`` and
-    ``high_belief_*`` (the 10th and the 90th percentile).
+    ``honest_rejected``, ``judged``. Measured: ``accuracy``, ``loss``, ``seconds``, ``attack_success`` if the attack has
+    a goal, every number among the records' facts, and B/(B+M) of the honest and of the malicious clients, as
+    ``mean_belief_*``, ``low_belief_*`` and ``high_belief_*`` (the 10th and the 90th percentile).
     """
     columns: dict[str, Column] = {
         "round": [record.round for record in records],
@@ -43,6 +44,8 @@ def per_round(records: Sequence[RoundRecord]) -> dict[str, Column]:
         "honest_rejected": [record.honest_rejected for record in records],
         "seconds": [compact(sum(record.seconds.values())) for record in records],
     }
+    if any(record.attack_success is not None for record in records):
+        columns["attack_success"] = [compact(record.attack_success) for record in records]
     columns |= _beliefs(records)
     names = sorted({name for record in records for name, value in record.facts.items() if _is_number(value)})
     for name in names:
@@ -110,8 +113,9 @@ def _is_number(value: Any) -> bool:
 
 def _beliefs(records: Sequence[RoundRecord]) -> dict[str, Column]:
     columns: dict[str, Column] = {}
+    attackers = attacker_ids(records)
     for side in ("honest", "malicious"):
-        beliefs = [_beliefs_of(record, malicious=side == "malicious") for record in records]
+        beliefs = [_beliefs_of(record, attackers, malicious=side == "malicious") for record in records]
         columns[f"mean_belief_{side}"] = [compact(float(np.mean(one))) if one else None for one in beliefs]
         for name, level in _QUANTILES.items():
             columns[f"{name}_belief_{side}"] = [
@@ -120,8 +124,11 @@ def _beliefs(records: Sequence[RoundRecord]) -> dict[str, Column]:
     return columns
 
 
-def _beliefs_of(record: RoundRecord, *, malicious: bool) -> list[float]:
+def _beliefs_of(record: RoundRecord, attackers: Collection[ClientId], *, malicious: bool) -> list[float]:
+    """Return what is believed of one side's clients; ids that attackers have given up belong to neither."""
     counts: Collection[tuple[float, float]] = [
-        belief for client, belief in record.reputation.items() if (client in record.attackers) is malicious
+        belief
+        for client, belief in record.reputation.items()
+        if (client in record.attackers if malicious else client not in attackers)
     ]
     return [good / (good + bad) for good, bad in counts if good + bad > 0]

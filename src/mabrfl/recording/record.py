@@ -31,13 +31,16 @@ class RoundRecord:
     reputation
         ``{id: (B, M)}`` after the round.
     attackers
-        The truth, known to the simulator and to evaluation alone.
+        The truth, known to the simulator and to evaluation alone, under the ids that they had in this round.
     events, facts
         What happened to the round as a whole, in words and in plain numbers.
     seconds
         Wall-clock time per stage.
     per_class
         Accuracy in percent per class of the test set.
+    attack_success
+        Percent of the examples that the attack wants to have misread which the global model reads as it
+        wants, after the round; None if the attack has no such aim.
     """
 
     round: int
@@ -51,6 +54,7 @@ class RoundRecord:
     facts: Mapping[str, Any] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     per_class: tuple[float, ...] | None = None
+    attack_success: float | None = None
 
     @property
     def sybils(self) -> int:
@@ -93,6 +97,7 @@ class RoundRecord:
             "accuracy": self.accuracy,
             "loss": self.loss,
             "per_class": self.per_class,
+            "attack_success": self.attack_success,
             "selected": self.selected,
             "verdicts": [
                 {"id": client, "accepted": verdict.accepted, "reason": verdict.reason, "evidence": verdict.evidence}
@@ -128,6 +133,7 @@ class RoundRecord:
             facts=data["facts"],
             seconds=data["seconds"],
             per_class=None if data["per_class"] is None else tuple(_number(share) for share in data["per_class"]),
+            attack_success=data.get("attack_success"),  # records of the first versions do not have it
         )
 
 

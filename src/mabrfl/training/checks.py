@@ -127,3 +127,13 @@ def saved_array(state: Mapping[str, Any], name: str, shape: tuple[int, ...], dty
         got = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
         raise StateError(f"saved {name!r} must be a {np.dtype(dtype)} array of shape {shape}; got {got}")
     return value
+
+
+def goal(inputs: NDArray[Any], labels: NDArray[Any], dataset: Dataset) -> None:
+    """Refuse a goal of an attack that does not look like test examples."""
+    expected = (len(labels), *dataset.test_inputs.shape[1:])
+    if inputs.shape != expected or inputs.dtype != dataset.test_inputs.dtype:
+        kind = f"{dataset.test_inputs.dtype} of shape {expected}"
+        raise ConfigError(f"an attack's goal must have inputs {kind}; got {inputs.dtype} of shape {inputs.shape}")
+    if len(labels) and not (labels.min() >= 0 and labels.max() < dataset.num_classes):
+        raise ConfigError(f"an attack's goal must have labels from 0 to {dataset.num_classes - 1}")

@@ -16,7 +16,7 @@ from mabrfl.training import checks
 from mabrfl.training.flat import Float32, flatten, float_buffers, size, trainable
 from mabrfl.training.local import Shard, TrainingOptions, make_optimizer
 from mabrfl.training.memory import Board, SharedArray, StartMethod, share
-from mabrfl.training.trainer import EVALUATION_SLICE, Trainer, moment_names
+from mabrfl.training.trainer import Trainer, moment_names, num_slices
 from mabrfl.training.workers import Executor, InProcess, Pool, default_start_method
 from mabrfl.vectors import Floats
 
@@ -56,11 +56,14 @@ class Evaluation:
         Mean cross-entropy.
     per_class
         Accuracy in percent for each class; NaN for a class without test examples.
+    attack_success
+        Percent of the attack's goal that the model reads as the attack wants it; None if it has no goal.
     """
 
     accuracy: float
     loss: float
     per_class: NDArray[np.float64]
+    attack_success: float | None = None
 
 
 class Engine:
@@ -88,6 +91,8 @@ class Engine:
         bit for bit. Ignored on other devices than the CPU.
     device
         ``"cpu"``, or a PyTorch device such as ``"cuda"`` to train on, one client after the other.
+    goal
+        Inputs that an adversary wants to have misread, and the labels it wants for them; evaluated with the test set.
     start_method
         ``"fork"`` or ``"spawn"`` for the workers; by default what suits the machine.
     """
@@ -102,6 +107,7 @@ class Engine:
         seed: int = 0,
         workers: int = 1,
         device: str = "cpu",
+        goal: tuple[NDArray[Any], NDArray[Any]] | None = None,
         start_method: StartMethod | None = None,
     ) -> None:
         self._options = options or TrainingOptions()
@@ -112,22 +118,26 @@ class Engine:
         module = checks.build(model, seed).to(where)
         channels_last = checks.fit(module, dataset, where)
         checks.shards(self._shards, dataset)
+        goal = (dataset.test_inputs[:0], dataset.test_labels[:0]) if goal is None else goal
+        checks.goal(goal[0], goal[1], dataset)
         parameters, buffers = trainable(module), float_buffers(module)
         self.dimension, self.num_buffers = size(parameters), size(buffers)
         self.initial_weights, self.initial_buffers = _frozen(flatten(parameters)), _frozen(flatten(buffers))
         parallel = workers > 1 and where.type == "cpu"
         method: StartMethod = (start_method or default_start_method()) if parallel else "fork"
-        self._board = self._make_board(dataset, len(parameters), method)
+        self._board = self._make_board(dataset, goal, len(parameters), method)
         trainer = Trainer(module, self._board, self._shards, self._options, seed=seed, channels_last=channels_last)
         # PyTorch imports 800 modules for a process's first optimizer: here once, instead of in each forked worker.
         make_optimizer(module, self._options)
         self._executor: Executor = Pool(trainer, workers, method) if parallel else InProcess(trainer)
 
-    def _make_board(self, dataset: Dataset, num_parameters: int, method: StartMethod) -> Board:
+    def _make_board(
+        self, dataset: Dataset, goal: tuple[NDArray[Any], NDArray[Any]], num_parameters: int, method: StartMethod
+    ) -> Board:
         clients, width, num_buffers = len(self._shards), self.dimension, self.num_buffers
         kept = self._options.optimizer_state == "kept"
         num_moments = len(moment_names(self._options)) if kept else 0
-        num_slices = -(-len(self._labels) // EVALUATION_SLICE)
+        slices = num_slices(self._labels) + num_slices(goal[1])
 
         def zeros(*shape: int, dtype: str = "float32") -> SharedArray:
             return SharedArray(shape, dtype, method)
@@ -137,6 +147,8 @@ class Engine:
             train_labels=share(dataset.train_labels, method),
             test_inputs=share(dataset.test_inputs, method),
             test_labels=share(dataset.test_labels, method),
+            goal_inputs=share(goal[0], method),
+            goal_labels=share(goal[1].astype(np.int64), method),
             weights=zeros(width),
             buffers=zeros(num_buffers),
             clients=zeros(clients, dtype="int64"),
@@ -147,8 +159,8 @@ class Engine:
             new_buffers=zeros(clients, num_buffers),
             moments=zeros(clients, num_moments, width),
             steps=zeros(clients, num_parameters if kept else 0, dtype="int64"),
-            correct=zeros(num_slices, dataset.num_classes, dtype="int64"),
-            losses=zeros(num_slices, dtype="float64"),
+            correct=zeros(slices, dataset.num_classes, dtype="int64"),
+            losses=zeros(slices, dtype="float64"),
         )
 
     def train(
@@ -205,16 +217,22 @@ class Engine:
         self._board.buffers.array[:] = buffers
 
     def evaluate(self, weights: Floats, buffers: Floats | None = None) -> Evaluation:
-        """Return accuracy and loss on the whole test set."""
+        """Return accuracy and loss on the whole test set, and how far the attack's goal is reached."""
         self._load(weights, buffers)
         board, num_classes = self._board, self._board.correct.array.shape[1]
         self._executor.run("evaluate", len(board.losses.array), 0)
-        correct = board.correct.array.sum(axis=0)
+        own = num_slices(self._labels)
+        correct, reached = board.correct.array[:own].sum(axis=0), int(board.correct.array[own:].sum())
         examples = np.bincount(self._labels, minlength=num_classes)
         with np.errstate(invalid="ignore"):
             per_class = 100.0 * correct / examples
-        total = len(self._labels)
-        return Evaluation(100.0 * int(correct.sum()) / total, sum(board.losses.array.tolist()) / total, per_class)
+        total, wanted = len(self._labels), len(board.goal_labels.array)
+        return Evaluation(
+            accuracy=100.0 * int(correct.sum()) / total,
+            loss=sum(board.losses.array[:own].tolist()) / total,
+            per_class=per_class,
+            attack_success=100.0 * reached / wanted if wanted else None,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer states of the clients that have one; empty unless they are kept."""

@@ -81,14 +81,19 @@ class Board:
     moments, steps
         Kept optimizer states: ``(num_clients, moments per parameter, d)`` and how many steps each
         parameter has taken, ``(num_clients, number of parameters)``.
+    goal_inputs, goal_labels
+        Examples that an adversary wants to have misread, and as what; none of them if it has no such aim.
     correct, losses
-        Evaluation: correct predictions per slice and class, sum of losses per slice.
+        Evaluation: correct predictions per slice and class, sum of losses per slice; first the slices of the test set,
+        then those of the adversary's goal.
     """
 
     train_inputs: SharedArray | Inherited
     train_labels: SharedArray | Inherited
     test_inputs: SharedArray | Inherited
     test_labels: SharedArray | Inherited
+    goal_inputs: SharedArray | Inherited
+    goal_labels: SharedArray | Inherited
     weights: SharedArray
     buffers: SharedArray
     clients: SharedArray

@@ -24,6 +24,11 @@ EVALUATION_SLICE = 250
 """Test examples per slice: small enough for a core's cache, and part of the definition of the loss."""
 
 
+def num_slices(labels: NDArray[Any]) -> int:
+    """Return into how many slices these examples are divided for evaluation."""
+    return -(-len(labels) // EVALUATION_SLICE)
+
+
 def moment_names(options: TrainingOptions) -> tuple[str, ...]:
     """Return what PyTorch's optimizer remembers of each parameter, besides the number of steps."""
     if options.optimizer == "adam":
@@ -69,7 +74,9 @@ class Trainer:
         if task == "train":
             client = self._board.clients.array[self._board.order.array[number]]
             return f"training of client {client} in round {round} failed"
-        start = number * EVALUATION_SLICE
+        start, others = number * EVALUATION_SLICE, num_slices(self._board.test_labels.array)
+        if number >= others:
+            return f"evaluation on the attack's goal, slice {number - others}, failed"
         return f"evaluation on test examples {start} to {start + EVALUATION_SLICE - 1} failed"
 
     def _prepare(self) -> None:
@@ -163,13 +170,16 @@ class Trainer:
 
     def _evaluate(self, number: int) -> None:
         board = self._board
-        part = slice(number * EVALUATION_SLICE, (number + 1) * EVALUATION_SLICE)
-        labels = board.test_labels.array[part]
+        inputs, targets, place = board.test_inputs.array, board.test_labels.array, number
+        if number >= num_slices(targets):
+            inputs, targets, place = board.goal_inputs.array, board.goal_labels.array, number - num_slices(targets)
+        part = slice(place * EVALUATION_SLICE, (place + 1) * EVALUATION_SLICE)
+        labels = targets[part]
         self._load_model()
         self._model.eval()
         # Seeded for models that draw numbers even here.
         with torch.no_grad(), seeded(self._seed, "evaluate", number, device=self._device):
-            batch = to_tensor(board.test_inputs.array[part].copy(), self._device, channels_last=self._channels_last)
+            batch = to_tensor(inputs[part].copy(), self._device, channels_last=self._channels_last)
             outputs = self._model(batch)
             target = torch.from_numpy(labels.copy()).to(self._device)
             board.losses.array[number] = F.cross_entropy(outputs, target, reduction="sum").item()

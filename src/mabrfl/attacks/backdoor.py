@@ -1,0 +1,120 @@
+"""A backdoor: the model works as it should, until a picture bears the attackers' mark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mabrfl._checks import check_choice, check_positive, check_whole
+from mabrfl.attacks._directions import check_fraction
+from mabrfl.attacks._statistics import bounded
+from mabrfl.attacks.base import Attack
+from mabrfl.attacks.view import AttackerView, Knowledge
+from mabrfl.errors import ConfigError
+from mabrfl.updates import Floats
+
+Corner = Literal["top-left", "top-right", "bottom-left", "bottom-right"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Backdoor(Attack):
+    r"""Backdoor: attackers train on some pictures with a small bright square, all labelled as one class.
+
+    .. math:: x_{ij} \mapsto v \;\; \text{for the } m \times m \text{ pixels of a corner}, \qquad l \mapsto target
+
+    The harm does not show in the accuracy. It is the attack success rate: the share of the test images of other
+    classes that are taken for the target class once they bear the mark.
+
+    Parameters
+    ----------
+    target
+        The class that marked pictures are to be taken for.
+    share
+        Which part of an attacker's examples bear the mark; drawn once.
+    size
+        m: the side of the square in pixels. Of data that are no pictures the first m² features are set instead.
+    value
+        v; white by default: 255 for pixels that are whole numbers, 1 for others.
+    corner
+        Where the square is.
+    boost
+        Factor on what the attackers send. With n clients of which one attacks, n replaces the averaged
+        model by the attacker's (Bagdasaryan et al.); 1 leaves the updates as training gave them.
+
+    References
+    ----------
+    Gu et al., BadNets: identifying vulnerabilities in the machine learning model supply chain (2017); Bagdasaryan et
+    al., How to backdoor federated learning (AISTATS 2020).
+    """
+
+    target: int = 0
+    share: float = 0.5
+    size: int = 3
+    value: float | None = None
+    corner: Corner = "top-left"
+    boost: float = 1.0
+
+    knowledge = Knowledge.AGNOSTIC
+    trains = True
+    poisons = True
+
+    def __post_init__(self) -> None:
+        check_whole("target", self.target)
+        check_fraction("share", self.share)
+        check_whole("size", self.size, at_least=1)
+        check_choice("corner", self.corner, get_args(Corner))
+        check_positive("boost", self.boost)
+        if self.value is not None:
+            check_positive("value", self.value, or_zero=True)
+
+    def marked(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        """Return copies of these inputs that bear the mark."""
+        whole = np.issubdtype(inputs.dtype, np.integer)
+        value = self.value if self.value is not None else 255 if whole else 1
+        if whole and (value != int(value) or value > np.iinfo(inputs.dtype).max):
+            raise ConfigError(f"value must be a whole number up to {np.iinfo(inputs.dtype).max}; got {value}")
+        result, m = inputs.copy(), self.size
+        room = min(inputs.shape[-2:]) if inputs.ndim > 2 else inputs.shape[-1] // m
+        if m > room:
+            raise ConfigError(f"size {m} is too large for inputs of shape {inputs.shape[1:]}")
+        if inputs.ndim <= 2:
+            result[:, : m * m] = value
+            return result
+        rows = slice(m) if self.corner.startswith("top") else slice(-m, None)
+        columns = slice(m) if self.corner.endswith("left") else slice(-m, None)
+        result[..., rows, columns] = value
+        return result
+
+    def poison(
+        self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int, rng: np.random.Generator
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the data with the mark on some examples, which are labelled as the target class."""
+        self._check_target(num_classes)
+        chosen = rng.permutation(len(labels))[: round(self.share * len(labels))]
+        inputs, labels = inputs.copy(), labels.copy()
+        inputs[chosen] = self.marked(inputs[chosen])
+        labels[chosen] = self.target
+        return inputs, labels
+
+    def goal(
+        self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int
+    ) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Return the examples of all other classes with the mark, to be taken for the target class."""
+        self._check_target(num_classes)
+        others = labels != self.target
+        return self.marked(inputs[others]), np.full(int(others.sum()), self.target, dtype=labels.dtype)
+
+    def __call__(self, view: AttackerView, /) -> Floats | None:
+        """Return what training on the marked pictures gave, enlarged."""
+        own = view.own_updates
+        if own is None or self.boost == 1:
+            return own
+        with np.errstate(over="ignore"):
+            return bounded(own * own.dtype.type(self.boost), own.dtype)
+
+    def _check_target(self, num_classes: int) -> None:
+        if self.target >= num_classes:
+            raise ConfigError(f"target must be a class below {num_classes}; got {self.target}")

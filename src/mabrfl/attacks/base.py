@@ -1,0 +1,165 @@
+"""What an attack is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mabrfl._checks import check_choice
+from mabrfl.attacks.view import AttackerView, Knowledge, Observes
+from mabrfl.errors import ConfigError
+from mabrfl.rng import ClientId
+from mabrfl.updates import Floats
+
+
+class Attack:
+    """Base of the attacks: says what it needs to know, and turns a view into malicious updates.
+
+    A plain function ``view -> rows`` will do as well, see :func:`as_attack`. If what an attack sees is
+    finite, so is what it sends; benign rows that are not finite are left out of every statistic.
+
+    Attributes
+    ----------
+    knowledge
+        What the attack needs to see. It is given no more than that.
+    trains
+        Whether the attackers train locally (``view.own_updates``); False saves the time. See also ``trains_at``.
+    poisons
+        Whether they train on poisoned data (then ``poison`` is called).
+    observes
+        Whose updates ``view.benign`` holds, for an attack that may see them: those of the benign clients
+        ``selected`` this round, or of ``all`` benign clients (the others then train for its eyes only).
+    """
+
+    knowledge: Knowledge = Knowledge.AGNOSTIC
+    trains: bool = True
+    poisons: bool = False
+    observes: Observes = "selected"
+
+    def poison(
+        self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int, rng: np.random.Generator
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the poisoned form of one attacker's training data; the arrays given are not changed."""
+        del num_classes, rng
+        return inputs, labels
+
+    def trains_at(self, round_number: int, /) -> bool:
+        """Whether the attackers train locally in this round."""
+        del round_number
+        return self.trains
+
+    def poisoned_at(self, round_number: int, /) -> bool:
+        """Whether the attackers train on poisoned data in this round."""
+        del round_number
+        return self.poisons
+
+    def goal(
+        self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int
+    ) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Return which test examples the attack wants to have misread, and as what; None if it has no such aim.
+
+        How many of them the global model reads that way is the attack's success rate, measured every round. The
+        arrays given, inputs and labels of the test set, are not changed.
+        """
+        del inputs, labels, num_classes
+        return None
+
+    def new_identities(self, rejected: Sequence[ClientId], round_number: int, /) -> Collection[ClientId]:
+        """Return which of the attackers that were just rejected come back as somebody new; nobody by default.
+
+        Called after a round in which the server rejected some of them, which is what clients are told. From
+        the next round on the server knows those under another id, and not who they were. The attack goes
+        on to see its clients under their old numbers.
+        """
+        del rejected, round_number
+        return ()
+
+    def __call__(self, view: AttackerView, /) -> Floats | None:
+        """Return what the attackers send, ``(a, d)``, or None if the attack cannot act in this round.
+
+        By default what their training gave, which is all there is to do for an attack that poisons data.
+        """
+        return view.own_updates
+
+
+class FunctionAttack(Attack):
+    """An attack made of a plain function, or of any callable object, by :func:`as_attack`."""
+
+    def __init__(self, function: Callable[[AttackerView], Floats | None]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+        self.knowledge = _knowledge(function)
+        self.trains = bool(getattr(function, "trains", Attack.trains))
+        self.poisons = bool(getattr(function, "poisons", Attack.poisons))
+        self.observes = getattr(function, "observes", Attack.observes)
+        check_choice(f"observes of attack {_name(function)}", self.observes, get_args(Observes))
+        for name in ("poison", "poisoned_at", "trains_at", "goal", "new_identities", "state_dict", "load_state_dict"):
+            if hasattr(function, name):
+                setattr(self, name, getattr(function, name))
+        if self.poisons and not hasattr(function, "poison"):
+            raise ConfigError(f"attack {_name(function)} says poisons = True but has no poison(inputs, labels, ...)")
+
+    def __call__(self, view: AttackerView, /) -> Floats | None:
+        """Call the function."""
+        return self.function(view)
+
+    def __repr__(self) -> str:
+        return f"FunctionAttack({_name(self.function)})"
+
+
+def as_attack(candidate: Any) -> Attack:
+    """Return an :class:`Attack`: the candidate itself, or a wrapper if it is a plain ``view -> rows``.
+
+    The attributes ``knowledge`` (a :class:`Knowledge` or its word), ``trains`` and ``poisons`` of a
+    function are respected; without them it is agnostic, and its attackers train on their own data.
+
+    Examples
+    --------
+    >>> def reverse(view):
+    ...     return -view.own_updates
+    >>> as_attack(reverse).knowledge.value
+    'agnostic'
+    """
+    if isinstance(candidate, Attack):
+        return candidate
+    if isinstance(candidate, type):
+        raise ConfigError(f"an attack must be an object, not a class: write {candidate.__name__}(...)")
+    if not callable(candidate):
+        raise ConfigError(f"an attack must be callable with one argument, the view; got {candidate!r}")
+    return FunctionAttack(candidate)
+
+
+def craft(attack: Attack, view: AttackerView) -> Floats | None:
+    """Return what the attackers send, checked: ``(a, d)`` floats of the model's type, or None.
+
+    The numbers themselves are the attack's own affair: NaN and infinities pass, for the server to judge.
+    """
+    if not view.attackers:
+        return None
+    rows = attack(view)
+    if rows is None:
+        return None
+    result = np.asarray(rows)
+    name = repr(attack) if isinstance(attack, FunctionAttack) else type(attack).__name__
+    if result.shape != view.shape:
+        raise ConfigError(f"attack {name} must return shape (attackers, parameters) = {view.shape}; got {result.shape}")
+    if result.dtype.kind not in "fiu":
+        raise ConfigError(f"attack {name} must return real numbers; got an array of {result.dtype}")
+    with np.errstate(over="ignore"):
+        return result.astype(view.global_weights.dtype, copy=False)
+
+
+def _knowledge(function: object) -> Knowledge:
+    declared = getattr(function, "knowledge", Attack.knowledge)
+    try:
+        return Knowledge(declared)
+    except ValueError:
+        levels = ", ".join(level.value for level in Knowledge)
+        raise ConfigError(f"knowledge of attack {_name(function)} must be one of {levels}; got {declared!r}") from None
+
+
+def _name(function: object) -> str:
+    return str(getattr(function, "__qualname__", type(function).__qualname__))

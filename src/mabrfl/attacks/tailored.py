@@ -1,0 +1,162 @@
+"""AGR-tailored against MAB-RFL itself: the adversary asks a copy of the real defense what would pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from mabrfl._checks import check_choice, check_positive, check_whole
+from mabrfl.attacks._directions import (
+    Noise,
+    Vector,
+    benign_course,
+    check_fraction,
+    each_sends,
+    leaning,
+    noise_of,
+    random_unit,
+    unit,
+)
+from mabrfl.attacks._statistics import bounded, finite_benign, std, take
+from mabrfl.attacks.base import Attack
+from mabrfl.attacks.view import AttackerView, Knowledge
+from mabrfl.errors import ConfigError
+from mabrfl.updates import Floats
+
+SIDEWAYS, TURNED_ROUND = 1.0, 2.0
+"""The smallest strength, at right angles to the benign mean, and the largest, straight against it."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One rehearsal: what was sent, how much of it passed, and what it did.
+
+    Attributes
+    ----------
+    rows
+        What the attackers would send.
+    accepted
+        How many of their updates the defense accepted.
+    damage
+        How far the model moves against the benign mean: minus the step's component along it.
+    """
+
+    rows: Floats
+    accepted: int
+    damage: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AgrMabRfl(Attack):
+    r"""AGR-tailored against MAB-RFL: the most harmful rows that a copy of the real defense accepts.
+
+    .. math:: \max_{\gamma, c} \; -\langle \text{step}, \hat u \rangle \quad\text{s.t. all } \tilde g_k
+              \text{ are accepted}, \qquad
+              \tilde g_k = s L \, (\sqrt c \, d(\gamma) + \sqrt{1 - c} \, n_k),
+
+    .. math:: d(\gamma) = (1 - \gamma) \, \hat u + \sqrt{1 - (1 - \gamma)^2} \; w
+
+    :math:`\hat u` is the direction of the benign mean, L the median benign length, :math:`n_k` noise of each
+    attacker's own, c their mutual cosine. The strength :math:`\gamma` turns the common push from the side w (1) to
+    straight against the mean (2). For each mutual cosine, the largest strength that passes is found by bisection,
+    against a copy of the server's defense with its present state; of those found, the one that does most harm is
+    sent. Where nothing passes, what passes for most attackers is.
+
+    Parameters
+    ----------
+    cosines
+        The mutual cosines c to try.
+    steps
+        Rehearsals for each of them: there are at most ``len(cosines) * steps`` in a round.
+    side
+        w: ``"std"``, minus the benign deviation as in AGR-tailored, or ``"random"``, a direction drawn once for
+        the run; of both the part at right angles to the mean.
+    scale
+        s: length in lengths of a benign update.
+    noise
+        ``"fresh"``: another in each round; ``"fixed"``: each attacker keeps its own.
+
+    Notes
+    -----
+    It works against every defense, since it only asks what is accepted; against one that accepts everybody it
+    turns round at once.
+
+    References
+    ----------
+    The optimisation of Shejwalkar, Houmansadr, Manipulating the Byzantine (NDSS 2021), with the real
+    defense of Wan et al., MAB-RFL (IJCAI 2022) in place of Krum.
+    """
+
+    cosines: Sequence[float] = (0.9, 0.5, 0.25, 0.1)
+    steps: int = 5
+    side: Literal["std", "random"] = "std"
+    scale: float = 1.0
+    noise: Noise = "fresh"
+
+    knowledge = Knowledge.FULL
+    trains = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.cosines, str) or len(self.cosines) == 0:
+            raise ConfigError(f"cosines must be a list of at least one number; got {self.cosines!r}")
+        for cosine in self.cosines:
+            check_fraction("cosines", cosine)
+        check_whole("steps", self.steps, at_least=1)
+        check_choice("side", self.side, ("std", "random"))
+        check_positive("scale", self.scale)
+        check_choice("noise", self.noise, get_args(Noise))
+
+    def __call__(self, view: AttackerView, /) -> Floats | None:
+        """Return the most harmful rows that passed; None without a benign update."""
+        found = benign_course(view)
+        if found is None:
+            return None
+        course, length = found
+        side = self._side(view, course)
+        axes = [course, side] if side.any() else [course]
+        noises = each_sends(view, lambda _, client: noise_of(view, "agr-mab-rfl", client, self.noise, axes))
+        best: Trial | None = None
+        for cosine in sorted(self.cosines, reverse=True):
+            low, high = SIDEWAYS, TURNED_ROUND
+            for step in range(self.steps):
+                strength = (high, low)[step] if step < 2 else (low + high) / 2
+                push = leaning(course, side, 1 - strength)
+                trial = rehearsed(view, disguised(push, noises, cosine, self.scale * length), course)
+                best = trial if best is None else max(best, trial, key=lambda one: (one.accepted, one.damage))
+                passed = trial.accepted == len(view.attackers)
+                if passed and strength == TURNED_ROUND:
+                    return best.rows  # those less alike can only be weaker
+                if not passed and strength == SIDEWAYS:
+                    break  # it is being alike that does not pass
+                low, high = (strength, high) if passed else (low, strength)
+        return None if best is None else best.rows
+
+    def _side(self, view: AttackerView, course: Vector) -> Vector:
+        """Return w; zeros if nothing is at right angles to the mean."""
+        if self.side == "random":
+            return random_unit(view.lasting_rng("agr-mab-rfl-side"), view.shape[1], [course])
+        spread = unit(std(take(view.benign, finite_benign(view)[0])))
+        if spread is None:
+            return np.zeros(view.shape[1])
+        across = unit((spread @ course) * course - spread)
+        return np.zeros(view.shape[1]) if across is None else across
+
+
+def disguised(push: Vector, noises: Floats, cosine: float, length: float) -> Floats:
+    """Return rows of that length, alike by that cosine, whose common part is along the push."""
+    dtype = noises.dtype
+    rows = (math.sqrt(cosine) * push).astype(dtype) + dtype.type(math.sqrt(1 - cosine)) * noises
+    with np.errstate(over="ignore"):
+        return bounded(rows * dtype.type(min(length, float(np.finfo(dtype).max))), dtype)
+
+
+def rehearsed(view: AttackerView, rows: Floats, course: Vector) -> Trial:
+    """Ask what the server would do with these rows."""
+    outcome = view.rehearse(rows)
+    verdicts = [outcome.verdicts.get(client) for client in view.attackers]
+    accepted = sum(verdict is not None and verdict.accepted for verdict in verdicts)
+    return Trial(rows, accepted, -float(outcome.step.astype(np.float64) @ course))

@@ -1,0 +1,207 @@
+"""Attacks in time: when another attack is carried out, and when its clients play honest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mabrfl._checks import check_whole
+from mabrfl.attacks.base import Attack, as_attack
+from mabrfl.attacks.colluding import LIE
+from mabrfl.attacks.independent import SignFlip
+from mabrfl.attacks.view import AttackerView
+from mabrfl.errors import StateError
+from mabrfl.protocols import Stateful
+from mabrfl.rng import ClientId
+from mabrfl.updates import Floats
+
+
+@dataclass(kw_only=True, eq=False)
+class Wrapper(Attack):
+    """Base of the attacks that carry out another one in some rounds, and are honest in the others.
+
+    It knows, observes, poisons and remembers what the inner attack does. In a configuration ``inner`` is the
+    inner attack's name, and options that are not the wrapper's own are the inner attack's.
+
+    Attributes
+    ----------
+    inner
+        The attack that is carried out.
+    default_inner
+        The name of what ``inner`` is by default, for the catalogue.
+    """
+
+    inner: Attack = field(default_factory=LIE)
+
+    default_inner: ClassVar[str] = "lie"
+
+    def __post_init__(self) -> None:
+        self.inner = as_attack(self.inner)
+        self.knowledge = self.inner.knowledge
+        self.observes = self.inner.observes
+        self.poisons = self.inner.poisons
+
+    def active_at(self, round_number: int, /) -> bool:
+        """Whether the inner attack is carried out in this round."""
+        del round_number
+        return True
+
+    def trains_at(self, round_number: int, /) -> bool:
+        """Honest rounds need training; the others if the inner attack does."""
+        return not self.active_at(round_number) or self.inner.trains_at(round_number)
+
+    def poison(
+        self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int, rng: np.random.Generator
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the inner attack's poisoned data."""
+        return self.inner.poison(inputs, labels, num_classes=num_classes, rng=rng)
+
+    def poisoned_at(self, round_number: int, /) -> bool:
+        """Whether the attackers train on poisoned data in this round."""
+        return self.active_at(round_number) and self.inner.poisoned_at(round_number)
+
+    def goal(
+        self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int
+    ) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Return what the inner attack wants."""
+        return self.inner.goal(inputs, labels, num_classes=num_classes)
+
+    def new_identities(self, rejected: Sequence[ClientId], round_number: int, /) -> Collection[ClientId]:
+        """Return whom the inner attack renames."""
+        return self.inner.new_identities(rejected, round_number)
+
+    def __call__(self, view: AttackerView, /) -> Floats | None:
+        """Return what the inner attack sends, or honest updates."""
+        return self.inner(view) if self.active_at(view.round) else view.own_updates
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the inner attack remembers."""
+        return {"inner": self.inner.state_dict() if isinstance(self.inner, Stateful) else {}}
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Hand a state back to the inner attack."""
+        if not isinstance(state.get("inner"), dict):
+            raise StateError(f"state of {type(self).__name__} must have the inner attack's; got {sorted(state)}")
+        if isinstance(self.inner, Stateful):
+            self.inner.load_state_dict(state["inner"])
+
+
+@dataclass(kw_only=True, eq=False)
+class Sleeper(Wrapper):
+    """Sleeper: honest for a number of rounds, to earn trust, and then another attack to the end.
+
+    Parameters
+    ----------
+    inner
+        The attack that follows: LIE by default; in a configuration its name, with its options beside it.
+    honest_rounds
+        How long the attackers behave.
+
+    References
+    ----------
+    The delayed onset of reputation systems ("traitors"); see F7 in ``docs/attacks.md``.
+    """
+
+    honest_rounds: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("honest_rounds", self.honest_rounds)
+
+    def active_at(self, round_number: int, /) -> bool:
+        """Whether the attackers have woken up."""
+        return round_number > self.honest_rounds
+
+
+@dataclass(kw_only=True, eq=False)
+class OnOff(Wrapper):
+    """On-off: another attack for some rounds, honest for some, and so on, to stay just trusted enough.
+
+    Parameters
+    ----------
+    inner
+        The attack of the rounds that are on: LIE by default; in a configuration its name, with its options beside it.
+    on_rounds, off_rounds
+        How long each phase lasts; the first is on.
+
+    References
+    ----------
+    The on-off attack of reputation systems (Sun et al., A trust evaluation framework in distributed networks,
+    INFOCOM 2006); see F7 in ``docs/attacks.md``.
+    """
+
+    on_rounds: int = 5
+    off_rounds: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("on_rounds", self.on_rounds, at_least=1)
+        check_whole("off_rounds", self.off_rounds, at_least=1)
+
+    def active_at(self, round_number: int, /) -> bool:
+        """Whether the round belongs to a phase that is on."""
+        return (round_number - 1) % (self.on_rounds + self.off_rounds) < self.on_rounds
+
+
+@dataclass(kw_only=True, eq=False)
+class Whitewash(Wrapper):
+    """Whitewash: an attacker that was rejected comes back under a new identity, with a clean slate.
+
+    The server tells each client whether its update was accepted. After ``patience`` rejections an attacker
+    leaves, and takes part from the next round on as somebody whom the server has never seen. Defenses
+    that reject nobody do not notice the difference.
+
+    Parameters
+    ----------
+    inner
+        What the attackers send: sign flip by default; in a configuration its name, with its options beside it.
+    patience
+        Rejections of one identity after which it is given up.
+
+    References
+    ----------
+    Whitewashing, as reputation systems know it (Feldman et al., Free-riding and whitewashing in peer-to-peer
+    systems, IEEE JSAC 2006); see F14 in ``docs/attacks.md``.
+    """
+
+    inner: Attack = field(default_factory=SignFlip)
+    patience: int = 1
+    _rejections: dict[ClientId, int] = field(default_factory=dict, init=False, repr=False)
+    _last_round: int = field(default=0, init=False, repr=False)
+
+    default_inner: ClassVar[str] = "sign-flip"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("patience", self.patience, at_least=1)
+
+    def new_identities(self, rejected: Sequence[ClientId], round_number: int, /) -> Collection[ClientId]:
+        """Return those that have been rejected often enough under their present identity."""
+        if round_number <= self._last_round:  # a new run has begun
+            self._rejections.clear()
+        self._last_round = round_number
+        for client in rejected:
+            self._rejections[client] = self._rejections.get(client, 0) + 1
+        leaving = [client for client in rejected if self._rejections[client] >= self.patience]
+        for client in leaving:
+            del self._rejections[client]
+        return leaving
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the inner attack's state, and how often each client was rejected under its present identity."""
+        counts = {"clients": list(self._rejections), "rejections": list(self._rejections.values())}
+        return {**super().state_dict(), **counts, "last_round": self._last_round}
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Restore what ``state_dict`` returned."""
+        try:
+            counts = {client: int(count) for client, count in zip(state["clients"], state["rejections"], strict=True)}
+            last_round = int(state["last_round"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"state of Whitewash must have clients, rejections and last_round; {error!r}") from error
+        super().load_state_dict(state)
+        self._rejections, self._last_round = counts, last_round

@@ -1,0 +1,67 @@
+"""Every attack against every defense, at every share, over several rounds: without training, so that it is quick.
+
+The clients' updates are random, alike as honest ones are; the stages of the round, the defenses and the attacks
+are the real ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mabrfl import catalog
+from mabrfl.catalog.names import BUILT_IN
+from mabrfl.config import RunConfig
+from mabrfl.federation import Federation, choose_attackers
+from mabrfl.presets import PRESETS
+from mabrfl.rng import generator
+from mabrfl.round import run_round
+from mabrfl.training import Evaluation, Trained
+
+CLIENTS, WIDTH, ROUNDS = 25, 150, 4
+DEFENSES = [{"defense": name} for name in BUILT_IN["defenses"] if name != "mab-rfl"]
+DEFENSES += [{"defense": "mab-rfl", "preset": preset} for preset in PRESETS]
+
+
+class RandomEngine:
+    """Trains in no time: an update is a common course and noise; on poisoned data, the way back."""
+
+    dimension = WIDTH
+    initial_weights = np.zeros(WIDTH, np.float32)
+    initial_buffers = np.zeros(0, np.float32)
+
+    def train(self, clients: Any, weights: Any, buffers: Any, *, round: int, poisoned: Any, transient: Any) -> Trained:
+        rows = [generator(1, "noise", round, client).standard_normal(WIDTH) for client in clients]
+        course = [(-1 if client in poisoned else 1) * np.eye(WIDTH)[0] for client in clients]
+        updates = 5 * np.reshape(course, (-1, WIDTH)) + np.reshape(rows, (-1, WIDTH))
+        return Trained(updates.astype(np.float32), None)
+
+    def evaluate(self, weights: Any, buffers: Any, *args: Any) -> Evaluation:
+        assert np.isfinite(weights).all()
+        return Evaluation(50.0, 1.0, np.full(10, 50.0))
+
+
+def rounds_of(attack: str, share: float, **defense: str) -> list[Any]:
+    config = RunConfig(attack=attack, attackers=share, dataset="digits", clients=CLIENTS, rounds=ROUNDS, **defense)
+    shield = catalog.build_defense(config)
+    liars = choose_attackers(CLIENTS, int(CLIENTS * share), seed=0) if attack != "none" else frozenset()
+    engine: Any = RandomEngine()
+    federation = Federation(engine, attackers=liars, seed=0, num_examples=[10] * CLIENTS)
+    enemy, model, records = catalog.build_attack(attack), federation.initial_model(), []
+    for number in range(1, ROUNDS + 1):
+        model, record = run_round(number, model, federation, shield, enemy)
+        records.append(record)
+    return records
+
+
+@pytest.mark.parametrize("defense", DEFENSES, ids=lambda chosen: "-".join(chosen.values()))
+@pytest.mark.parametrize("attack", BUILT_IN["attacks"])
+def test_every_attack_and_every_defense_get_through_their_rounds(defense, attack):
+    for share in (0.0, 0.1, 0.3, 0.48):
+        records = rounds_of(attack, share, **defense)
+        for record in records:
+            assert len(record.attackers) == (int(CLIENTS * share) if attack != "none" else 0)
+            assert set(record.verdicts) <= set(record.selected)
+            assert len(record.selected) <= CLIENTS
