@@ -41,6 +41,13 @@ def test_rational_sampling_takes_ten_honest_clients_at_random() -> None:
     assert honest.min() > 0.6 * honest.mean()
 
 
+def test_rational_sampling_is_not_taken_in_by_a_new_identity() -> None:
+    selector = HonestOnly(num_selected=50, num_attackers=15, num_clients=50, seed=3)
+    ids = tuple(range(60))  # 50 to 59: attackers who came back
+    chosen = selector(Candidates(ids, np.ones(60), np.ones(60), 1, 3)).ids
+    assert set(chosen) == set(range(50)) - choose_attackers(50, 15, seed=3)
+
+
 def test_rational_sampling_takes_whom_uniform_sampling_takes_if_honest() -> None:
     attackers = choose_attackers(50, 15, seed=0)
     uniform, honest = Uniform(num_selected=10), HonestOnly(num_attackers=15, num_clients=50, seed=0)
