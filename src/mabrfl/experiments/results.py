@@ -1,7 +1,8 @@
 """Results of many runs, read from a sweep's folder or from one packed file.
 
-A packed file (see :mod:`mabrfl.experiments.packing`) is strict JSON under gzip with the same bytes for the same results. It holds what tables, figures
-and reports need (configurations, summaries, one list per quantity over the rounds) and no weights.
+A packed file (:mod:`mabrfl.experiments.packing`) is strict JSON under gzip with the same bytes for the same results.
+It holds what tables, figures and reports need (configurations, summaries, one list per quantity over the rounds) and
+no weights.
 """
 
 from __future__ import annotations
