@@ -70,7 +70,7 @@ def html_agreements(found: Mapping[str, Sequence[Agreement]]) -> Markup:
         lines.append(element("tr", element("th", title, colspan="6", class_="left group", scope="rowgroup")))
         for one in some:
             head = element("th", one.column.label, class_="stay", scope="row")
-            where = element("td", f"{one.worst_row.share} {one.worst_row.label}", class_="left")
+            where = element("td", one.worst_row.place, class_="left")
             distance = f"{one.mean_distance:.2f}"
             numbers = (str(one.rows), _signed(one.mean_difference), distance, _signed(one.largest_difference))
             lines.append(element("tr", head, [element("td", number) for number in numbers], where))

@@ -105,7 +105,7 @@ DIFFERENCES_NOTE = "Ours less the paper's figure, in points, over the rows that 
 def difference_cells(one: Agreement) -> list[str]:
     """Return how near a column is to the paper's, as the cells of a line."""
     numbers = [signed(one.mean_difference), f"{one.mean_distance:.2f}", signed(one.largest_difference)]
-    return [one.column.label, str(one.rows), *numbers, f"{one.worst_row.share} {one.worst_row.label}"]
+    return [one.column.label, str(one.rows), *numbers, one.worst_row.place]
 
 
 def tau_text(ranking: Ranking) -> str:
