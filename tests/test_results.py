@@ -20,6 +20,8 @@ from mabrfl.experiments.results import PACKED_ENDING, Results, load_results
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 PACKED = sorted(RESULTS.glob(f"*{PACKED_ENDING}"))
+PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+LINKED = sorted(set(re.findall(r"\]\(\.\./results/([^)]+)\)", PAGE)))
 
 pytestmark = pytest.mark.skipif(
     not PACKED, reason="NOTHING IS CHECKED: there are no results/*.json.gz in this checkout yet"
@@ -63,3 +65,12 @@ def test_committed_results_are_those_of_an_experiment_file(packed: Path) -> None
 
 def test_no_folder_is_left_of_results_that_are_gone() -> None:
     assert {path for path in RESULTS.iterdir() if path.is_dir()} == {folder_beside(packed) for packed in PACKED}
+
+
+@pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.name)
+def test_the_page_of_results_shows_them_and_says_what_was_found(packed: Path) -> None:
+    name = folder_beside(packed).name
+    linked = [link for link in LINKED if link.partition("/")[0] == name]
+    assert linked, f"docs/results.md has no table or figure of {name}"
+    assert [link for link in linked if not (RESULTS / link).exists()] == []
+    assert f"findings: {name} -->" not in PAGE, f"docs/results.md does not say yet what came of {name}"
