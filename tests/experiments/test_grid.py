@@ -347,3 +347,9 @@ def test_make_sweeps_names_every_experiment_that_a_laptop_can_finish() -> None:
     makefile = (Path(__file__).parents[2] / "Makefile").read_text()
     named = re.findall(r"^SWEEPS \?= (.+)$", makefile, flags=re.MULTILINE)[0].split()
     assert sorted(named) == sorted(path.stem for path in EXPERIMENTS if path.stem != "table1-cifar10")
+
+
+def test_no_experiment_leaves_the_preset_to_the_default() -> None:
+    # A new default would make other cells of all of them, and MAB-RFL's columns would be those of another preset.
+    for path in EXPERIMENTS:
+        assert re.search(r'^\[base\]\npreset = "paper"$', path.read_text(), flags=re.MULTILINE), path.name
