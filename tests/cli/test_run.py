@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mabrfl.config import config_hash, load_config, resolve
+from mabrfl.config import ResolvedConfig, config_hash, load_config, resolve
 from mabrfl.errors import DatasetError
 from mabrfl.recording import read_rounds, read_summary
 
@@ -169,3 +170,28 @@ def test_a_terminal_gets_a_live_table(mabrfl: Callable[..., Any], monkeypatch: p
     out = mabrfl("run", "--rounds", "20", *ATTACK).out
     for word in ("accuracy", "selected", "sybil", "outlier", "caught", "missed", "ETA", "round 20 of 20"):
         assert word in out
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_of_two_equal_runs_at_the_same_moment_each_has_its_folder(
+    mabrfl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    build = importlib.import_module("mabrfl.cli.run").build_simulation
+
+    def build_after_another(config: ResolvedConfig) -> Any:
+        # The other one begins after this one has looked for a folder, and ends before this one writes into it.
+        monkeypatch.setattr("mabrfl.cli.run.build_simulation", build)
+        assert mabrfl("run", "--rounds", "2", "--quiet").code == 0
+        return build(config)
+
+    monkeypatch.setattr("mabrfl.cli.run.build_simulation", build_after_another)
+    assert mabrfl("run", "--rounds", "2", "--quiet").code == 0
+    assert [len(read_rounds(folder).records) for folder in sorted((tmp_path / "runs").iterdir())] == [2, 2]
+
+
+def test_force_spares_a_configuration_that_lies_in_the_folder(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("rounds = 1\n")
+    refused = mabrfl("run", "config.toml", "--out", ".", "--force")
+    assert refused.code == 6
+    assert "has files that no run wrote, and a run would replace: config.toml" in refused.err
+    assert (tmp_path / "config.toml").read_text() == "rounds = 1\n"
