@@ -15,7 +15,7 @@ from mabrfl.cli.execution import default_folder, execute
 from mabrfl.cli.live import display_for
 from mabrfl.cli.once import share_or_count, whole_number
 from mabrfl.cli.report import show_interruption, show_run
-from mabrfl.cli.stopping import Stopped
+from mabrfl.cli.stopping import Stopped, signals_wait
 from mabrfl.config import ResolvedConfig, RunConfig, load_config, resolve
 from mabrfl.config.toml import parse_toml
 from mabrfl.errors import ConfigError, OutputError
@@ -31,7 +31,8 @@ _INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
 
 def build_simulation(config: RunConfig) -> Simulation:
     """Build the simulation of a run; torch is imported here and not before."""
-    from mabrfl.simulator import build_simulation as build  # seconds that --help need not wait for
+    with signals_wait():
+        from mabrfl.simulator import build_simulation as build  # seconds that --help need not wait for
 
     return build(config)
 
