@@ -37,7 +37,9 @@ _WHAT, _HOW = "What to run", "How"
 
 
 def sweep(  # the options document themselves
-    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The sweep: [base], [axes] or several [[grid]].")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.toml", help="The sweep: settings of all runs, and what varies.")
+    ],
     *,
     out: Annotated[
         Path | None, typer.Option(metavar="RESULTS", help="Folder for the results (default: runs/NAME of the file).")
@@ -87,8 +89,9 @@ def sweep(  # the options document themselves
 ) -> None:
     """Run every cell of a sweep that is not done yet.
 
-    Stop it at any moment, with Ctrl-C or `kill -9`; the same command goes on after the last finished round, with the
-    same result to the bit. Finished cells are never run again; a cell whose settings changed is another cell.
+    Stop it at any moment, with Ctrl-C or `kill -9`; the same command goes on, with the same result to the bit.
+
+    Finished cells are never run again; a cell whose settings changed is another cell.
     """
     if checkpoint_every < 0:
         raise click.UsageError(f"--checkpoint-every takes a number of rounds, or 0 for none; got {checkpoint_every}")
