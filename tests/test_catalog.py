@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -328,3 +329,12 @@ def test_mab_rfl_gets_its_preset_its_options_and_another_selector() -> None:
 def test_the_rule_of_mab_rfl_is_there_for_other_selectors() -> None:
     rule: Any = catalog.build_rule("mab-rfl", {"preset": "reference", "history": 0.2})
     assert (rule.options.history, rule.options.step_size) == (0.2, "median")
+
+
+def test_annotations_are_evaluated_once_however_often_options_are_checked(monkeypatch):
+    calls = []
+    evaluate = typing.get_type_hints
+    monkeypatch.setattr("typing.get_type_hints", lambda target: calls.append(target) or evaluate(target))
+    for _ in range(3):
+        catalog.complete_options("defenses", "trimmed-mean", {})
+    assert len(calls) <= 2, "once for the class and once for its constructor, if at all"
