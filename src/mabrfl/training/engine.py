@@ -109,12 +109,16 @@ class Engine:
         self._labels = dataset.test_labels
         where = checks.device(device)
         checks.workers(workers)
+        # More of them than there are clients, or slices of the test set, would never have anything to do.
+        workers = min(workers, max(len(self._shards), -(-len(self._labels) // EVALUATION_SLICE)))
         module = checks.build(model, seed).to(where)
         channels_last = checks.fit(module, dataset, where)
         checks.shards(self._shards, dataset)
         parameters, buffers = trainable(module), float_buffers(module)
         self.dimension, self.num_buffers = size(parameters), size(buffers)
         self.initial_weights, self.initial_buffers = _frozen(flatten(parameters)), _frozen(flatten(buffers))
+        kept = len(moment_names(self._options)) if self._options.optimizer_state == "kept" else 0
+        checks.memory(len(self._shards), self.dimension, 1 + kept)
         parallel = workers > 1 and where.type == "cpu"
         method: StartMethod = (start_method or default_start_method()) if parallel else "fork"
         self._board = self._make_board(dataset, len(parameters), method)
