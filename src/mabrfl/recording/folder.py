@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 try:
@@ -19,6 +18,7 @@ try:
 except ImportError:  # pragma: no cover (Windows)
     fcntl = None  # type: ignore[assignment]
 
+from mabrfl._closing import Closing
 from mabrfl.errors import OutputError, StateError
 from mabrfl.recording.atomic import remove_leftovers, sync_folder, write_all, write_atomically
 from mabrfl.recording.checkpoint import remove_checkpoints, save_checkpoint
@@ -38,7 +38,7 @@ __all__ = ["CHECKPOINTS", "CONFIG", "MANIFEST", "ROUNDS", "SUMMARY", "RunFolder"
 _LOCK_SECONDS = 0.05
 
 
-class RunFolder:
+class RunFolder(Closing):
     """The folder of one run; make it with :meth:`create` or :meth:`resume`, and use it as a context manager.
 
     Examples
@@ -196,14 +196,6 @@ class RunFolder:
         """Let go of the folder; harmless if done twice."""
         with explained(self.path):
             self._rounds.close()
-
-    def __enter__(self) -> RunFolder:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _write_json(self, name: str, data: Mapping[str, Any]) -> None:
         self._write(name, json.dumps(plain(data), indent=2, allow_nan=False) + "\n")

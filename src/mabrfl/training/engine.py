@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from mabrfl._closing import Closing
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.training import checks
 from mabrfl.training.flat import Float32, flatten, float_buffers, size, trainable
@@ -63,7 +63,7 @@ class Evaluation:
     per_class: NDArray[np.float64]
 
 
-class Engine:
+class Engine(Closing):
     """Local training and evaluation of a federation, on any number of processes with the same result.
 
     Use it as a context manager, or call :meth:`close`.
@@ -250,14 +250,6 @@ class Engine:
     def close(self) -> None:
         """Stop the workers; the engine cannot be used afterwards. May be called again."""
         self._executor.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _frozen(vector: Float32) -> Float32:
