@@ -7,6 +7,9 @@ JOBS ?= 2
 # Anything else for pip (another build of torch, say), and for the command a target runs.
 PIP_FLAGS ?=
 ARGS ?=
+# Experiments in order of value, and the longest time that `make sweeps` spends on each before it goes on to the next.
+SWEEPS ?= table1-mnist-laptop table1-mnist figure1a figure1b selection table1-cifar10-laptop
+BUDGET ?= 2h
 
 BIN := $(VENV)/bin
 MADE := $(VENV)/.made
@@ -24,11 +27,11 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow bench lint format wheel clean distclean
+.PHONY: help demo test test-slow bench results sweeps lint format wheel clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
-	@echo "  Settings: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) PIP_FLAGS= ARGS= MABRFL_DATA=$(MABRFL_DATA)"
+	@echo "  Settings: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) PIP_FLAGS= ARGS= BUDGET=$(BUDGET) MABRFL_DATA=$(MABRFL_DATA)"
 
 demo: $(RUNTIME) ## MAB-RFL against FedAvg under attack, on digits, in about a minute (no network once set up)
 	$(BIN)/mabrfl demo $(ARGS)
@@ -41,6 +44,19 @@ test-slow: $(DEV) ## The slow tests: whole runs on MNIST (set MABRFL_DATA, or ha
 
 bench: $(RUNTIME) ## Speed of a round and of the server step, beside the bare loops they stand on
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+results: $(RUNTIME) ## Every table and figure in results/, made anew from the packed files there
+	$(BIN)/mabrfl render $(or $(wildcard results/*.json.gz),$(error there are no results/*.json.gz))
+
+# Code 9: some cells failed, which the packed results say as well. After anything else there may be nothing to pack.
+sweeps: $(RUNTIME) ## Go on with the experiments from results/ and put what is done there; at most BUDGET for each
+	@for name in $(SWEEPS); do \
+		packed=results/$$name.json.gz; \
+		$(BIN)/mabrfl sweep experiments/$$name.toml $$(test -e $$packed && echo --from $$packed) \
+			--time-budget $(BUDGET) $(ARGS); \
+		code=$$?; [ $$code -eq 0 ] || [ $$code -eq 9 ] || exit $$code; \
+		$(BIN)/mabrfl pack runs/$$name $$packed && $(BIN)/mabrfl render $$packed || exit; \
+	done
 
 lint: $(DEV) ## Style, format and types
 	$(BIN)/ruff check

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -381,3 +382,63 @@ def test_the_page_on_attacks_has_a_line_on_each_with_its_knowledge() -> None:
         assert cells[3].strip() == expected, name
         for number in cells[4].replace(",", " ").split():
             assert f"- **{number}** " in page
+
+
+def test_annotations_are_evaluated_once_however_often_options_are_checked(monkeypatch):
+    calls = []
+    evaluate = typing.get_type_hints
+    monkeypatch.setattr("typing.get_type_hints", lambda target: calls.append(target) or evaluate(target))
+    for _ in range(3):
+        catalog.complete_options("defenses", "trimmed-mean", {})
+    assert len(calls) <= 2, "once for the class and once for its constructor, if at all"
+
+
+OWN_FACTORIES = """
+from torch import nn
+
+def lazy(num_classes):
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(num_classes))
+
+def misfit(num_classes):
+    return nn.Sequential(nn.LazyLinear(8), nn.Linear(9, num_classes))
+
+def no_key():
+    raise KeyError("weights")
+
+def no_layer():
+    raise RuntimeError("no such layer")
+"""
+
+
+@pytest.fixture
+def own_factories(tmp_path, monkeypatch):
+    (tmp_path / "own_factories.py").write_text(OWN_FACTORIES)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("own_factories", None)
+
+
+@pytest.mark.usefixtures("own_factories")
+def test_a_model_of_lazy_layers_has_its_sizes_when_it_is_built():
+    model = catalog.build_model("own_factories:lazy", (1, 8, 8), 10)
+    assert [tuple(weights.shape) for weights in model.parameters()] == [(8, 64), (8,), (10, 8), (10,)]
+
+
+@pytest.mark.usefixtures("own_factories")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_key", r"cannot be built for inputs \(1, 8, 8\): KeyError: 'weights'"),
+        ("no_layer", r"cannot be built for inputs \(1, 8, 8\): RuntimeError: no such layer"),
+        ("misfit", r"cannot be built for inputs \(1, 8, 8\): RuntimeError: "),
+    ],
+)
+def test_whatever_a_model_factory_raises_is_told_in_one_error(name, message):
+    with pytest.raises(ConfigError, match=message):
+        catalog.build_model(f"own_factories:{name}", (1, 8, 8), 10)
+
+
+@pytest.mark.usefixtures("own_factories")
+def test_whatever_a_data_set_factory_raises_is_told_in_one_error():
+    with pytest.raises(DatasetError, match="data set 'own_factories:no_key' cannot be loaded: KeyError: 'weights'"):
+        catalog.build_dataset("own_factories:no_key")

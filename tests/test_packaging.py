@@ -150,3 +150,35 @@ def test_a_package_server_is_found(line):
 
 def test_a_plain_word_is_no_package_server():
     assert PACKAGE_SERVERS.search("a registry of simple rules, https://example.org/a/simple-rule") is None
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_make_sweeps_goes_on_past_failed_cells_and_packs_nothing_after_an_error(tmp_path):
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "mabrfl"
+    command.write_text(
+        '#!/bin/sh\necho "$@"\ncase "$*" in *sweep*figure1a*) exit 9;; *sweep*selection*) exit 4;; esac\n',
+        encoding="utf-8",
+    )
+    command.chmod(0o755)
+    for name in (".made", ".installed"):
+        (tmp_path / name).touch()
+    call = [
+        "make",
+        "-s",
+        "sweeps",
+        f"VENV={tmp_path}",
+        "SWEEPS=figure1a selection figure1b",
+        "BUDGET=5m",
+        "ARGS=--jobs 1",
+    ]
+    made = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
+    packed = [f"results/{name}.json.gz" for name in ("figure1a", "selection")]
+    adopted = [f"--from {path} " if (ROOT / path).exists() else "" for path in packed]
+    assert made.stdout.splitlines() == [
+        f"sweep experiments/figure1a.toml {adopted[0]}--time-budget 5m --jobs 1",
+        f"pack runs/figure1a {packed[0]}",
+        f"render {packed[0]}",
+        f"sweep experiments/selection.toml {adopted[1]}--time-budget 5m --jobs 1",
+    ]
+    assert made.returncode != 0

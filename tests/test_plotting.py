@@ -126,3 +126,16 @@ def test_drawing_leaves_pyplot_alone(tmp_path: Path) -> None:
 def test_a_picture_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"cannot write picture .*accuracy\.png"):
         save(accuracy_figure({"x": RECORDS}), tmp_path / "missing" / "accuracy")
+
+
+def test_long_names_do_not_squeeze_the_accuracy_picture() -> None:
+    long = "a_package_of_mine.robust.rules:MyVeryOwnRuleWithAnExceptionallyLongNameThatSaysEverything"
+    figure = accuracy_figure({long: RECORDS}, title=f"digits, mlp, {long}, lie by 6 of 20 clients, seed 0")
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    assert axes.get_position().width > 0.55
+    legend = axes.get_legend()
+    assert legend is not None
+    assert legend.get_texts()[0].get_text().replace("\n", " ").startswith("MyVeryOwnRuleWith")
+    assert axes.title.get_window_extent().x1 <= figure.bbox.x1
+    assert axes._left_title.get_window_extent().x1 <= figure.bbox.x1

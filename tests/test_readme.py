@@ -132,7 +132,7 @@ def run_mabrfl(block: Block, arguments: list[str], folder: Path) -> None:
 
 
 def command_line() -> click.Command:
-    from mabrfl.cli.main import app
+    from mabrfl.cli.app import app
 
     return get_command(app)
 

@@ -7,6 +7,7 @@ a library user can go on drawing on what comes back.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -32,6 +33,8 @@ _STATES: Mapping[str, tuple[str, str]] = {
     "outlier": ("rejected: outlier", "#8B2F7B"),
     "malformed": ("rejected: malformed", "#111111"),
 }
+_LEGEND, _TITLE = 28, 80
+"""Characters in a line of the legend, and of the title, of the picture of accuracies."""
 _CODES = {state: code for code, state in enumerate(_STATES)}
 _GROUPS_WIDTH = 0.85
 _MARGINS = (3.4, 1.1)
@@ -71,8 +74,11 @@ def accuracy_figure(runs: Mapping[str, Sequence[RoundRecord]], *, title: str | N
 
 
 def _labelled(label: str, accuracies: Sequence[float]) -> str:
+    """Return a line of the legend: ``module:Name`` by its name, broken where it would take the picture's place."""
+    name = label.rpartition(":")[2] or label
     final = accuracies[-1] if accuracies else math.nan
-    return f"{label}  ({final:.1f} %)" if math.isfinite(final) else label
+    told = f"{name}  ({final:.1f} %)" if math.isfinite(final) else name
+    return told if len(told) <= _LEGEND else textwrap.fill(told, _LEGEND)
 
 
 def _dress_accuracy(axes: Axes, title: str | None, anything: bool) -> None:
@@ -82,7 +88,7 @@ def _dress_accuracy(axes: Axes, title: str | None, anything: bool) -> None:
     axes.margins(x=0.02)
     bare_axes(axes)
     if title:
-        axes.set_title(title, loc="left", fontsize=11)
+        axes.set_title(textwrap.fill(title, _TITLE), loc="left", fontsize=11)
     if anything:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
 

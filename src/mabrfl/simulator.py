@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl import catalog
+from mabrfl._closing import Closing
 from mabrfl.attacks import Attack, as_attack
 from mabrfl.config import ResolvedConfig, RunConfig, resolve
 from mabrfl.data import Dataset
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class Simulation:
+class Simulation(Closing):
     """A federation, its defense and its attack, ready to run. Use it as a context manager.
 
     Everything is an object here, so that any model, data set, defense and attack will do;
@@ -148,14 +148,6 @@ class Simulation:
     def close(self) -> None:
         """Stop the workers."""
         self._engine.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def build_simulation(config: RunConfig) -> Simulation:

@@ -110,3 +110,25 @@ def test_list_shows_everything_or_one_kind(mabrfl: Callable[..., Any]) -> None:
     assert attacks == mabrfl("list", "attacks").out
     assert "label-flip" in attacks
     assert "krum  " not in attacks.replace("agr-krum", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("run", "'-' reads standard input"),
+        ("sweep", "settings of all runs, and what varies"),
+        ("table", "several are taken together"),
+        ("pack", "Packed file to write"),
+        ("render", "Files of mabrfl pack"),
+        ("list", "Only these: defenses"),
+        ("data fetch", "see: mabrfl data list"),
+        ("data check", "default: all"),
+    ],
+)
+def test_the_help_of_a_command_explains_its_arguments(
+    mabrfl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, command: str, sentence: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = mabrfl(*command.split(), "--help").out
+    panel = shown.partition("Arguments")[2].partition("Options")[0]
+    assert sentence in panel

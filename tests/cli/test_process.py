@@ -101,6 +101,71 @@ def test_closed_standard_output_is_no_traceback(tmp_path: Path, arguments: list[
         assert read_summary(tmp_path / "o")["interrupted"] is True
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is always full here")
+@pytest.mark.parametrize("arguments", [["run", "--rounds", "9", "--out", "o"], ["list"], ["--version"]])
+def test_a_full_disk_behind_standard_output_is_one_line(tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "slow_run.py").write_text(SLOW_RUN)
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "slow_run.py", *arguments]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "error: cannot write to standard output: No space left on device\n")
+    if "run" in arguments:
+        assert read_summary(tmp_path / "o")["interrupted"] is True
+
+
+@pytest.mark.parametrize("arguments", ["run --rounds 2 --out o", "list", "--help"])
+def test_without_any_standard_output_a_command_does_its_work(tmp_path: Path, arguments: str) -> None:
+    (tmp_path / "slow_run.py").write_text(SLOW_RUN)
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} slow_run.py {arguments} >&-"],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    if "run" in arguments:
+        assert read_summary(tmp_path / "o")["interrupted"] is False
+
+
+IMPATIENT = """
+import pathlib, time
+pathlib.Path("importing").touch()
+try:
+    time.sleep(1)
+except BaseException:
+    pass  # as compiled modules do
+raise RuntimeError("half imported")
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("module", "err"), [("torch", "interrupted\n"), ("typer", "")])
+def test_a_signal_while_something_is_imported_ends_quietly(
+    tmp_path: Path, number: signal.Signals, code: int, module: str, err: str
+) -> None:
+    (tmp_path / f"{module}.py").write_text(IMPATIENT)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mabrfl", "run", "--rounds", "1"],
+        cwd=tmp_path,
+        env=ENVIRONMENT | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *PATHS])},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        for _ in range(600):
+            if (tmp_path / "importing").exists():
+                break
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (code, err)
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     "env", [{"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}, {"TERM": "dumb", "COLUMNS": "1"}]
 )

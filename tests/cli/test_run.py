@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from mabrfl.cli import run
-from mabrfl.config import config_hash, load_config, resolve
+from mabrfl.config import ResolvedConfig, config_hash, load_config, resolve
 from mabrfl.errors import DatasetError
 from mabrfl.recording import read_rounds, read_summary
 
@@ -190,3 +191,28 @@ def test_the_success_of_an_attack_with_a_goal_is_shown_and_of_another_is_not(
     lines = mabrfl("run", "--rounds", "2", "--attack", "backdoor", "--attackers", "0.3").out.splitlines()
     assert lines[1].startswith("round 1/2  accuracy 10.00 %  attack success 30.0 %  selected 20")
     assert any("attack success rate" in line and "60.0 %" in line for line in lines)
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_of_two_equal_runs_at_the_same_moment_each_has_its_folder(
+    mabrfl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    build = importlib.import_module("mabrfl.cli.run").build_simulation
+
+    def build_after_another(config: ResolvedConfig) -> Any:
+        # The other one begins after this one has looked for a folder, and ends before this one writes into it.
+        monkeypatch.setattr("mabrfl.cli.run.build_simulation", build)
+        assert mabrfl("run", "--rounds", "2", "--quiet").code == 0
+        return build(config)
+
+    monkeypatch.setattr("mabrfl.cli.run.build_simulation", build_after_another)
+    assert mabrfl("run", "--rounds", "2", "--quiet").code == 0
+    assert [len(read_rounds(folder).records) for folder in sorted((tmp_path / "runs").iterdir())] == [2, 2]
+
+
+def test_force_spares_a_configuration_that_lies_in_the_folder(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("rounds = 1\n")
+    refused = mabrfl("run", "config.toml", "--out", ".", "--force")
+    assert refused.code == 6
+    assert "has files that no run wrote, and a run would replace: config.toml" in refused.err
+    assert (tmp_path / "config.toml").read_text() == "rounds = 1\n"

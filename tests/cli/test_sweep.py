@@ -236,3 +236,28 @@ def test_a_real_sweep_killed_again_and_again_ends_as_one_that_was_not(tmp_path: 
     for cell in cells:
         one, other = (read_summary(folder_of(tmp_path / place, cell.key)) for place in ("runs/tiny", "whole"))
         assert one["weights_sha256"] == other["weights_sha256"]
+
+
+def test_a_sweep_goes_on_from_packed_results_and_the_plan_knows(
+    call: Callable[..., Any], mabrfl: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert call("--only", "seed=0", "--out", "elsewhere").code == 0
+    assert mabrfl("pack", "elsewhere", "tiny.json.gz").code == 0
+    plan = call("--plan", "--from", "tiny.json.gz")
+    assert "4 cells: 2 done, 2 to do; about" in plan.out
+    assert not (tmp_path / "runs").exists()
+    done = call("--from", "tiny.json.gz")
+    assert done.out.splitlines()[0].startswith("tiny: 4 cells, 2 done, 2 to run, 2 adopted")
+    assert done.out.splitlines()[-1] == "4 of 4 cells are done; results in runs/tiny"
+    missing = call("--from", "nowhere.json.gz")
+    assert (missing.code, missing.err) == (5, "error: there are no results at 'nowhere.json.gz'\n")
+
+
+def test_packing_over_finished_runs_needs_force(call: Callable[..., Any], mabrfl: Callable[..., Any]) -> None:
+    assert call("--only", "seed=0").code == 0
+    assert mabrfl("pack", "runs/tiny", "tiny.json.gz").code == 0
+    assert call("--out", "fresh", "--only", "seed=1").code == 0
+    refused = mabrfl("pack", "fresh", "tiny.json.gz")
+    assert refused.code != 0
+    assert "has 2 finished runs that are not finished" in refused.err
+    assert mabrfl("pack", "fresh", "tiny.json.gz", "--force").code == 0

@@ -122,3 +122,36 @@ def test_a_mistake_is_one_line_on_stderr_and_changes_nothing(
     assert done.err.count("\n") == 1
     assert sorted(os.listdir(tmp_path)) == ["file", "small"]
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.usefixtures("sweep")
+def test_render_writes_every_table_and_figure_beside_the_packed_file_and_again_the_same(
+    mabrfl: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert mabrfl("pack", "small", "results/small.json.gz").code == 0
+    done = mabrfl("render", "results/small.json.gz")
+    assert (done.code, done.err) == (0, "")
+    there = {path.name: path.read_bytes() for path in (tmp_path / "results" / "small").iterdir()}
+    assert sorted(done.out.split()) == sorted(f"results/small/{name}" for name in there)
+    assert {"table.md", "table.tex", "table.csv"} < set(there)
+    assert there["table.md"].decode() == mabrfl("table", "small", "--ranks").out
+    assert mabrfl("plot", "small", "--compare", "--format", "svg", "--out", "p").code == 0
+    pictures = {path.name: path.read_bytes() for path in (tmp_path / "p").iterdir()}
+    assert {name: data for name, data in there.items() if name.endswith(".svg")} == pictures
+    (tmp_path / "results" / "small" / "older.svg").write_text("")
+    again = mabrfl("render", "results/small.json.gz")
+    assert "results/small/older.svg is not made of results/small.json.gz" in again.err
+    assert {name: (tmp_path / "results" / "small" / name).read_bytes() for name in there} == there
+
+
+def test_render_wants_packed_files_by_their_name(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("mine")
+    refused = mabrfl("render", "letter.txt")
+    assert (refused.code, refused.err) == (3, "error: packed results are called NAME.json.gz; got 'letter.txt'\n")
+    assert os.listdir(tmp_path) == ["letter.txt"]
+
+
+def test_render_of_a_sweep_that_has_not_begun_has_its_tables(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
+    write_sweep(tmp_path / "s", [({"defense": "krum"}, None)])
+    assert mabrfl("pack", "s", "s.json.gz").code == 0
+    assert mabrfl("render", "s.json.gz").out.split() == ["s/table.md", "s/table.tex", "s/table.csv"]

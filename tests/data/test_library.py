@@ -289,3 +289,12 @@ def test_data_folder_may_start_with_a_tilde(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("MABRFL_DATA", "~/sets")
     assert library.data_folder() == tmp_path / "sets"
+
+
+def test_labels_that_do_not_fit_are_told_with_the_folder_they_are_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = put(tmp_path / "named" / "mnist", small_mnist(11))
+    monkeypatch.setenv("MABRFL_DATA", str(tmp_path / "named"))
+    with pytest.raises(DatasetError, match=rf"data set 'mnist' in {folder} cannot be used: mnist: train labels"):
+        data.load("mnist")

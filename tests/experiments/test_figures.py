@@ -241,3 +241,26 @@ def test_drawing_leaves_pyplot_and_the_users_style_alone() -> None:
     before = plt.get_fignums(), dict(mpl.rcParams)
     render(only(draw([make_cell()], "accuracy"))[1], "png")
     assert (plt.get_fignums(), dict(mpl.rcParams)) == before
+
+
+def test_a_share_that_nobody_was_run_with_is_left_out_and_no_gap() -> None:
+    missing = [make_cell(status="missing", defense="krum", attack="lie", attackers=share) for share in (0.1, 0.4)]
+    cells = [*cells_of_a_table(), *missing]
+    scale = "mnist-mnist-cnn-small-4-rounds"
+    (axes,) = draw(cells, "attackers", compare=True)[f"attackers-{scale}-lie"].axes
+    assert list(axes.get_xticks()) == [0, 30]
+    # The caps of error bars are lines too, but none that connect anything.
+    krum = [line for line in axes.lines if line.get_color() == "#D55E00" and line.get_linestyle() != "None"]
+    assert [list(line.get_xdata()) for line in krum] == [[0, 30], [0, 10, 30, 40]]
+    panels = [axes for axes in draw(cells, "accuracy")[f"accuracy-{scale}"].axes if axes.get_visible()]
+    assert [panel.get_title(loc="left") for panel in panels] == ["no attack", "30% LIE", "30% LF"]
+
+
+def test_many_shares_of_attackers_make_a_second_row_of_panels() -> None:
+    shares = (0.1, 0.2, 0.3, 0.4)
+    cells = [make_cell(90.0, defense="mab-rfl", attack="lie", attackers=share) for share in shares]
+    for name in ("selection", "isolation"):
+        (figure,) = draw(cells, name).values()
+        panels = [axes for axes in figure.axes if axes.get_visible()]
+        assert [panel.get_title(loc="left") for panel in panels] == ["10%", "20%", "30%", "40%"]
+        assert len({round(panel.get_subplotspec().rowspan.start) for panel in panels}) == 2

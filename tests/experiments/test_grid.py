@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -323,3 +324,32 @@ def test_the_tables_have_every_row_and_column_of_the_paper() -> None:
             cells = [cell.config for cell in load_sweep(path).cells if cell.config.preset == "paper"]
             found = {(cell.attack, cell.num_attackers, cell.defense) for cell in cells if cell.seed == 0}
             assert found == {(*row, column) for row in rows for column in columns}, path.name
+
+
+def test_the_preset_hardened_has_one_place_in_every_table() -> None:
+    for path in EXPERIMENTS:
+        places = re.findall(r'^ *(?:# )?"hardened",$', path.read_text(), flags=re.MULTILINE)
+        assert len(places) == (1 if path.stem.startswith("table1") else 0), path.name
+
+
+def test_at_the_papers_scale_what_is_compared_first_runs_first() -> None:
+    (path,) = [path for path in EXPERIMENTS if path.stem == "table1-mnist"]
+    first = [cell.config for cell in load_sweep(path).cells[:8]]
+    attacks = ("agr-krum", "lie", "label-flip")
+    assert [(cell.defense, cell.preset, cell.num_attackers, cell.attack) for cell in first] == [
+        ("fedavg", "paper", 0, "none"),
+        ("mab-rfl", "paper", 0, "none"),
+        *(("mab-rfl", "paper", count, attack) for count in (15, 24) for attack in attacks),
+    ]
+
+
+def test_make_sweeps_names_every_experiment_that_a_laptop_can_finish() -> None:
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    named = re.findall(r"^SWEEPS \?= (.+)$", makefile, flags=re.MULTILINE)[0].split()
+    assert sorted(named) == sorted(path.stem for path in EXPERIMENTS if path.stem != "table1-cifar10")
+
+
+def test_no_experiment_leaves_the_preset_to_the_default() -> None:
+    # A new default would make other cells of all of them, and MAB-RFL's columns would be those of another preset.
+    for path in EXPERIMENTS:
+        assert re.search(r'^\[base\]\npreset = "paper"$', path.read_text(), flags=re.MULTILINE), path.name

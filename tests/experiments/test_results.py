@@ -11,7 +11,8 @@ import pytest
 from mabrfl.config import config_hash
 from mabrfl.errors import OutputError, StateError
 from mabrfl.experiments import files
-from mabrfl.experiments.results import Cell, load_all, load_results, pack
+from mabrfl.experiments.packing import pack
+from mabrfl.experiments.results import Cell, load_all, load_results
 from result_folders import make_cell, run_config, small_sweep, write_run, write_sweep
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from mabrfl.experiments.comparison import agreements, rankings
 from mabrfl.experiments.layout import Column, Row, arrange
 from mabrfl.experiments.results import Cell
-from mabrfl.experiments.table_formats import as_csv, escape_latex, latex, markdown
-from mabrfl.experiments.tables import Entry, Table, agreements, rankings, tabulate
+from mabrfl.experiments.table_formats import as_csv, latex, markdown
+from mabrfl.experiments.tables import Entry, Table, tabulate
+from mabrfl.experiments.text_tables import escape_latex
 from result_folders import make_cell
 
 LIE: dict[str, Any] = {"attack": "lie", "attackers": 0.3}
@@ -206,7 +208,29 @@ def test_ranks_are_compared_pair_by_pair_with_the_papers() -> None:
     assert (ranking.alike, ranking.pairs) == (4, 6)
     text = markdown([only(cells)], ranks=True)
     assert "2 (1)" in text
-    assert "4 of 6 pairs in the paper's order" in text
+    assert "4 of 6 pairs are in the paper's order" in text
+    # Kendall's tau-b by hand: 4 pairs alike, 1 opposite, 1 tied with us: (4 - 1) / sqrt(5 * 6).
+    assert ranking.tau == pytest.approx(3 / 30**0.5)
+    assert re.search(r"\| +4 of 6 \| +\+0\.55 \|", text)
+
+
+def test_tau_is_1_for_the_papers_order_and_minus_1_for_its_reverse_and_none_for_ties() -> None:
+    def tau(**ours: float) -> float | None:
+        (ranking,) = rankings(only([make_cell(value, defense=name, **LIE) for name, value in ours.items()]))
+        return ranking.tau
+
+    assert tau(dnc=97.0, median=93.0, krum=80.0) == 1
+    assert tau(dnc=80.0, median=93.0, krum=97.0) == -1
+    assert tau(dnc=50.0, median=50.0, krum=50.0) is None
+
+
+def test_differences_by_defense_follow_the_ranks() -> None:
+    cells = [make_cell(95.56, defense="krum"), make_cell(78.73, defense="krum", **LIE)]
+    text = markdown([only(cells)], ranks=True)
+    (line,) = [line for line in text.splitlines() if line.startswith("| Krum")]
+    assert [cell.strip() for cell in line.split("|")[1:-1]] == ["Krum", "2", "−0.50", "0.50", "−1.00", "30% LIE"]
+    assert r"Krum & 2 & $-$0.50 & 0.50 & $-$1.00 & 30\% LIE \\" in latex([only(cells)], ranks=True)
+    assert "Krum & 2" not in latex([only(cells)])
 
 
 def test_agreement_is_the_mean_and_the_largest_difference() -> None:
@@ -242,10 +266,11 @@ def test_latex_is_balanced_and_escaped() -> None:
         depth += {"{": 1, "}": -1}.get(character, 0)
         assert depth >= 0
     assert depth == 0
-    assert re.findall(r"\\begin\{(\w+\*?)\}", text) == ["table*", "tabular", "table*", "tabular", "table*", "tabular"]
-    assert len(re.findall(r"\\end\{", text)) == 6
+    # Two settings; the second one has ranks and differences.
+    assert re.findall(r"\\begin\{(\w+\*?)\}", text) == ["table*", "tabular"] * 4
+    assert len(re.findall(r"\\end\{", text)) == 8
     assert not re.findall(r"(?<!\\)[_#%](?!.*usepackage)", text.partition("\n")[2])
-    assert text.count("$") - text.count(r"\$") == 2 * (text.count(r"$\pm$") + text.count("$-$"))
+    assert text.count("$") - text.count(r"\$") == 2 * (text.count(r"$\pm$") + text.count("$-$") + text.count(r"$\tau$"))
     for tabular in re.findall(r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}", text, flags=re.DOTALL):
         lines = [line for line in tabular[1].splitlines() if line.endswith(r"\\")]
         assert {len(re.findall(r"(?<!\\)&", line)) + 1 for line in lines} == {len(tabular[0])}

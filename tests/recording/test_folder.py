@@ -10,6 +10,7 @@ import pytest
 from mabrfl.errors import OutputError, StateError
 from mabrfl.recording import RoundRecord, RunFolder, read_rounds
 from mabrfl.recording.checkpoint import save_checkpoint
+from mabrfl.recording.ownership import reserved
 
 
 def record(number: int) -> RoundRecord:
@@ -85,3 +86,48 @@ def test_a_folder_that_is_not_there_cannot_be_gone_on_with(tmp_path: Path) -> No
         RunFolder.resume(tmp_path / "no")
     with RunFolder.create(tmp_path / "run"), pytest.raises(OutputError, match="still going"):
         RunFolder.resume(tmp_path / "run", patience=0.1)
+
+
+@pytest.mark.parametrize("name", ["config.toml", "manifest.json", "rounds.jsonl", "summary.json", "accuracy.png"])
+def test_force_does_not_replace_a_file_that_no_run_wrote(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"mine": true}')
+    with pytest.raises(OutputError, match=rf"has files that no run wrote, and a run would replace: {name}"):
+        RunFolder.create(tmp_path, force=True)
+    assert (tmp_path / name).read_text() == '{"mine": true}'
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_force_replaces_a_run_however_early_it_was_killed(tmp_path: Path) -> None:
+    for steps in range(4):
+        with RunFolder.create(tmp_path / f"{steps}") as folder:
+            if steps > 0:
+                (folder.path / "config.toml").touch()
+            if steps == 2:
+                folder.append(record(1))
+            if steps == 3:
+                folder.start(config="", manifest={"config_hash": "c"})
+        with RunFolder.create(tmp_path / f"{steps}", force=True):
+            assert os.listdir(tmp_path / f"{steps}") == ["rounds.jsonl"]
+
+
+def test_force_leaves_other_files_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with RunFolder.create(tmp_path, force=True):
+        assert sorted(os.listdir(tmp_path)) == ["notes.txt", "rounds.jsonl"]
+
+
+def test_a_reserved_folder_is_had_by_one_and_goes_if_it_stays_empty(tmp_path: Path) -> None:
+    wanted = tmp_path / "runs" / "a"
+    with reserved(wanted) as first, reserved(wanted) as second, reserved(wanted) as third:
+        assert [path.name for path in (first, second, third)] == ["a", "a-2", "a-3"]
+        RunFolder.create(second).close()
+    assert os.listdir(tmp_path / "runs") == ["a-2"]
+    with reserved(tmp_path / "new" / "a"):
+        pass
+    assert os.listdir(tmp_path) == ["runs"]
+
+
+def test_a_folder_that_cannot_be_reserved_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "runs").touch()
+    with pytest.raises(OutputError, match="runs/a' cannot be made: Not a directory"), reserved(tmp_path / "runs" / "a"):
+        pass

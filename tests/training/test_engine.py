@@ -6,6 +6,8 @@ from torch import nn
 from mabrfl.data.dataset import Dataset
 from mabrfl.errors import ConfigError, MabRflError, StateError
 from mabrfl.training import MODELS, Engine, Shard, TrainingOptions, checks, flatten, initialise, train_client, trainable
+from mabrfl.training import engine as engine_module
+from mabrfl.training.memory import SharedArray
 
 OPTIONS = TrainingOptions(epochs=2, batch_size=8, learning_rate=0.01)
 
@@ -378,3 +380,30 @@ def test_the_longest_clients_are_handed_out_first():
     with Engine(mlp, dataset, shards, TrainingOptions(epochs=1)) as engine:
         engine.train([0, 1, 2], engine.initial_weights, round=1)
         assert engine._board.order.array[:3].tolist() == [1, 2, 0]
+
+
+def test_a_federation_too_large_for_the_machine_is_told_before_any_memory_is_taken(monkeypatch):
+    monkeypatch.setattr("mabrfl.training.checks.machine_memory", lambda: 2 * 28 * 4 * 3)
+    linear, kept = (lambda: nn.Linear(6, 4)), TrainingOptions(optimizer_state="kept")
+    # 28 parameters, 4 bytes each; Adam remembers two more numbers of each.
+    Engine(linear, make_dataset(), make_shards(1, 1), kept).close()
+    with pytest.raises(ConfigError, match=r"3 clients with 28 parameters each need .* GiB of memory, and this machine"):
+        Engine(linear, make_dataset(), make_shards(1, 1, 1), kept)
+    Engine(linear, make_dataset(), make_shards(1, 1, 1), OPTIONS).close()
+
+
+def test_memory_that_the_system_refuses_is_one_error():
+    with pytest.raises(ConfigError, match=r"this machine does not give .* GiB of memory to one array"):
+        SharedArray((2**62,), "int8")
+
+
+def test_no_more_workers_are_started_than_can_have_something_to_do(monkeypatch):
+    started = []
+    pool = engine_module.Pool
+    monkeypatch.setattr(
+        engine_module, "Pool", lambda trainer, workers, method: started.append(workers) or pool(trainer, 2, method)
+    )
+    # 600 test examples are three slices.
+    for shards, expected in ((make_shards(1, 1), 3), (make_shards(*[1] * 5), 5)):
+        Engine(mlp, make_dataset(), shards, OPTIONS, workers=100).close()
+        assert started.pop() == expected

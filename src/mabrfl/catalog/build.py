@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from mabrfl.catalog.names import BUILT_IN, known_name, resolve_name
 from mabrfl.catalog.options import make
 from mabrfl.data.dataset import Dataset
-from mabrfl.errors import ConfigError, DatasetError
+from mabrfl.errors import ConfigError, DatasetError, MabRflError
 from mabrfl.presets import options as preset_options
 from mabrfl.protocols import Stateful
 from mabrfl.rng import ClientId
@@ -146,7 +146,7 @@ def build_model(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn
     """Return a network for this shape of input and number of classes, by name or ``module:Name``.
 
     What ``module:Name`` stands for may be a class or a function with parameters ``input_shape`` and
-    ``num_classes`` (either, both, or none of them).
+    ``num_classes`` (either, both, or none of them). Lazy layers are shown a batch of zeros, and have their sizes then.
     """
     import torch  # noqa: PLC0415 (a second of import time that listing names does not need)
 
@@ -156,8 +156,13 @@ def build_model(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn
     arguments = {key: value for key, value in given.items() if key in parameters}
     try:
         model = factory(**arguments)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"model '{name}' cannot be built for inputs {input_shape}: {error}") from error
+        if isinstance(model, torch.nn.Module) and any(map(torch.nn.parameter.is_lazy, model.parameters())):
+            with torch.no_grad():
+                model.eval()(torch.zeros(2, *input_shape))
+    except MabRflError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"model '{name}' cannot be built for inputs {input_shape}: {_said(error)}") from error
     if not isinstance(model, torch.nn.Module):
         raise ConfigError(f"model '{name}' must give a torch.nn.Module; got {type(model).__name__}")
     return model
@@ -171,8 +176,10 @@ def build_dataset(name: str) -> Dataset:
         return loaded
     try:
         found = target() if callable(target) and not isinstance(target, Dataset) else target
-    except (TypeError, ValueError, OSError) as error:
-        raise DatasetError(f"data set '{name}' cannot be loaded: {error}") from error
+    except MabRflError:
+        raise
+    except Exception as error:
+        raise DatasetError(f"data set '{name}' cannot be loaded: {_said(error)}") from error
     if not isinstance(found, Dataset):
         raise DatasetError(f"data set '{name}' must be a mabrfl.data.Dataset; got {type(found).__name__}")
     return found
@@ -180,6 +187,11 @@ def build_dataset(name: str) -> Dataset:
 
 def _selector_of(run: ResolvedConfig) -> Selector:
     return build_selector(run.selector, run.selector_options, num_clients=run.clients, seed=run.seed)
+
+
+def _said(error: Exception) -> str:
+    """Return what an error of a user's own code says; by itself, a KeyError's "'x'" says nothing."""
+    return str(error) if isinstance(error, TypeError | ValueError | OSError) else f"{type(error).__name__}: {error}"
 
 
 def _callable(kind: str, name: str, made: Any) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,8 +131,14 @@ def parameters_of(target: Any) -> dict[str, inspect.Parameter]:
     }
 
 
-def hints_of(target: Any) -> dict[str, Any]:
+def hints_of(target: Any) -> Mapping[str, Any]:
     """Return the annotations of the options, as far as they can be evaluated."""
+    return _hints(target) if isinstance(target, Hashable) else {}
+
+
+@functools.lru_cache(maxsize=256)
+def _hints(target: Any) -> Mapping[str, Any]:
+    # Evaluated once: planning a sweep asks for the same few hundreds of times.
     try:
         if isinstance(target, type):
             return {

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mabrfl import data
+from mabrfl.cli.once import OnceCommand
 from mabrfl.errors import DatasetError, MabRflError
 
 app = typer.Typer(name="data", help="List, fetch and check the data sets.", no_args_is_help=True)
@@ -20,7 +21,7 @@ app = typer.Typer(name="data", help="List, fetch and check the data sets.", no_a
 _STYLES = {"embedded": "green", "official": "green", "differs": "yellow", "broken": "red", "missing": "dim"}
 
 
-@app.command("list")
+@app.command("list", cls=OnceCommand)
 def list_datasets() -> None:
     """Show every data set, and where it lies on this machine."""
     with _one_line_errors():
@@ -33,7 +34,7 @@ def list_datasets() -> None:
         Console().print(table)
 
 
-@app.command()
+@app.command(cls=OnceCommand)
 def fetch(
     name: Annotated[str, typer.Argument(help="The data set, see: mabrfl data list.")],
     force: Annotated[bool, typer.Option("--force", help="Fetch it again even if a good copy is there.")] = False,
@@ -52,7 +53,7 @@ def fetch(
             Console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)
 
 
-@app.command()
+@app.command(cls=OnceCommand)
 def check(
     names: Annotated[list[str] | None, typer.Argument(help="Data sets to check (default: all).")] = None,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from mabrfl.cli.stopping import Stopped
 from mabrfl.config import load_config, resolve
 from mabrfl.evaluation import attacker_ids
 from mabrfl.recording import RunFolder
+from mabrfl.recording.ownership import PICTURES, holds_run, reserved
 
 DEFENSES = ("fedavg", "mab-rfl")
 
@@ -33,9 +34,15 @@ def demo(
     seed: Annotated[int, typer.Option(parser=whole_number, metavar="INTEGER", help="Root of all randomness.")] = 0,
 ) -> None:
     """Show MAB-RFL against FedAvg: embedded data, no network, 30 % attackers, well under 90 seconds."""
+    with nullcontext(out) if out is not None else reserved(Path("runs") / "demo") as folder:
+        _demo(folder, force=force, rounds=rounds, seed=seed)
+
+
+def _demo(folder: Path, *, force: bool, rounds: int, seed: int) -> None:
     console = Console()
-    folder = out or _free(Path("runs") / "demo")
-    RunFolder.check(folder, force=force)
+    # The pictures of both runs lie beside their folders.
+    ours = any(holds_run(folder / defense) for defense in DEFENSES)
+    RunFolder.check(folder, force=force, replaced=() if ours else PICTURES)
     finished = [_run(defense, folder, console, force=force, rounds=rounds, seed=seed) for defense in DEFENSES]
     pictures = _draw(finished, folder)
     console.print()
@@ -75,8 +82,3 @@ def _draw(finished: list[Finished], folder: Path) -> list[Path]:
     )
     saved = [*plotting.save(curves, folder / "accuracy"), *plotting.save(clients, folder / "clients")]
     return [path for path in saved if path.suffix == ".png"]
-
-
-def _free(path: Path) -> Path:
-    numbered = (path if number == 1 else path.with_name(f"{path.name}-{number}") for number in count(1))
-    return next(candidate for candidate in numbered if not candidate.exists())

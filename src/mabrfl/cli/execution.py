@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +99,9 @@ def draw(finished: Finished) -> None:
 
 
 def default_folder(config: ResolvedConfig, root: Path = Path("runs")) -> Path:
-    """Return ``runs/<dataset>-<defense>-<attack>-<hash>``, with a number if that is taken."""
+    """Return ``runs/<dataset>-<defense>-<attack>-<hash>``; see :func:`~mabrfl.recording.ownership.reserved`."""
     name = "-".join((config.dataset, config.defense, config.attack, config_hash(config)[:8]))
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
-    numbered = (root / (name if number == 1 else f"{name}-{number}") for number in count(1))
-    return next(path for path in numbered if not path.exists())
+    return root / re.sub(r"[^A-Za-z0-9._-]+", "-", name)
 
 
 def _waiting(console: Console, message: str) -> AbstractContextManager[Any]:

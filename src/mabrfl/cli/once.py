@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import Counter
+from typing import Any
 
 import click
 import typer
 from typer.core import TyperCommand
+from typer.models import ArgumentInfo
+from typer.utils import get_params_from_function
 
 
 class OnceCommand(TyperCommand):
     """A command whose options may be given once each, where click would silently take the last."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        # Since version 8.5, click has a help of its own for arguments, and so typer's is gone.
+        silent = [one for one in self.params if isinstance(one, click.Argument) and not getattr(one, "help", None)]
+        told = get_params_from_function(inspect.unwrap(self.callback)) if silent and self.callback else {}
+        for argument in silent:
+            info = told[argument.name].default if argument.name in told else None
+            if isinstance(info, ArgumentInfo):
+                argument.help = info.help
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse repeated options, then parse as usual."""

@@ -13,6 +13,9 @@ from mabrfl.cli.results import RESULTS_HELP
 def pack(
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help=RESULTS_HELP.partition(";")[0] + ".")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Packed file to write, e.g. results/NAME.json.gz.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a packed file even if finished runs are lost with it.")
+    ] = False,
 ) -> None:
     """Pack results into one small file for table, plot and report.
 
@@ -20,9 +23,9 @@ def pack(
 
     Settings, summaries, origins, one number per quantity and round; no weights.
     """
+    from mabrfl.experiments.packing import pack as write
     from mabrfl.experiments.results import STATUSES
-    from mabrfl.experiments.results import pack as write
 
-    packed = write(results, file)
+    packed = write(results, file, force=force)
     counts = ", ".join(f"{packed.count(status)} {status}" for status in STATUSES if packed.count(status))
     typer.echo(f"{file}: {len(packed.cells)} runs ({counts}), {file.stat().st_size:,} bytes")

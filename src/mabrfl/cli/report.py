@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ def show_run(console: Console, finished: Finished) -> None:
     if events:
         said = ", ".join(f"{event} ({number}x)" for event, number in events.most_common(5))
         console.print(Text(f"events: {said}", style="dim"), soft_wrap=True)
+    if warning := rejected_warning(finished.records):
+        console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
     console.print(Text(f"\nresults in {finished.path}", style="bold"), soft_wrap=True)
     for name, what in FILES.items():
         if (finished.path / name).exists():
@@ -66,6 +69,29 @@ def event_counts(records: Sequence[RoundRecord]) -> Counter[str]:
 
 
 _SUCCESS, _NOTHING = "attack success rate", "-"
+
+
+def rejected_warning(records: Sequence[RoundRecord]) -> str:
+    """Return what to say of a run in which every update was rejected, round after round; nothing if that is not so."""
+    empty = [bool(record.verdicts) and not any(one.accepted for one in record.verdicts.values()) for record in records]
+    streak = max((len(list(group)) for is_empty, group in groupby(empty) if is_empty), default=0)
+    if not streak or streak < min(_STREAK, len(records)):
+        return ""
+    reasons = Counter(
+        one.reason
+        for record, is_empty in zip(records, empty, strict=True)
+        if is_empty
+        for one in record.verdicts.values()
+    )
+    reason = reasons.most_common(1)[0][0]
+    why = (
+        "; honest updates that are nearly alike (few examples, few steps) pass for sybils" if reason == "sybil" else ""
+    )
+    return f"in {sum(empty)} of {len(records)} rounds every update was rejected, most often as {reason}{why}"
+
+
+_STREAK = 3
+"""Rounds in a row without an accepted update from which a user is told."""
 _LABELS = (
     "final accuracy",
     "mean of the last 10 rounds",

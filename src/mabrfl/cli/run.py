@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,11 +15,12 @@ from mabrfl.cli.execution import default_folder, execute
 from mabrfl.cli.live import display_for
 from mabrfl.cli.once import share_or_count, whole_number
 from mabrfl.cli.report import show_interruption, show_run
-from mabrfl.cli.stopping import Stopped
-from mabrfl.config import RunConfig, load_config, resolve
+from mabrfl.cli.stopping import Stopped, signals_wait
+from mabrfl.config import ResolvedConfig, RunConfig, load_config, resolve
 from mabrfl.config.toml import parse_toml
 from mabrfl.errors import ConfigError, OutputError
 from mabrfl.recording.folder import CONFIG, shown
+from mabrfl.recording.ownership import reserved
 
 if TYPE_CHECKING:
     from mabrfl.simulator import Simulation
@@ -29,7 +31,8 @@ _INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
 
 def build_simulation(config: RunConfig) -> Simulation:
     """Build the simulation of a run; torch is imported here and not before."""
-    from mabrfl.simulator import build_simulation as build  # seconds that --help need not wait for
+    with signals_wait():
+        from mabrfl.simulator import build_simulation as build  # seconds that --help need not wait for
 
     return build(config)
 
@@ -151,8 +154,21 @@ def perform(
 ) -> None:
     """Resolve a configuration, run it, and show what came of it."""
     resolved = resolve(config)
+    with nullcontext(out) if out is not None else reserved(default_folder(resolved)) as path:
+        _perform(config, resolved, path, force=force, resume=resume, checkpoint_every=checkpoint_every, quiet=quiet)
+
+
+def _perform(
+    config: RunConfig,
+    resolved: ResolvedConfig,
+    path: Path,
+    *,
+    force: bool,
+    resume: bool,
+    checkpoint_every: int,
+    quiet: bool,
+) -> None:
     console = Console()
-    path = out or default_folder(resolved)
     display = display_for(resolved, console, quiet=quiet)
     if config.attackers and not resolved.attackers and not quiet:
         console.print(f"note: the attack is 'none', so attackers = {config.attackers} has no effect", soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,10 +22,12 @@ from mabrfl.cli.stopping import Stopped
 from mabrfl.cli.sweep_live import monitor_for
 from mabrfl.config.defaults import available_cores
 from mabrfl.errors import ConfigError, SweepError
+from mabrfl.experiments.adoption import adoptable, with_adopted
 from mabrfl.experiments.cells import PlannedCell, select
 from mabrfl.experiments.grid import Sweep, load_sweep
 from mabrfl.experiments.plan import Pace, Standing, changes, estimate, last_plan, standing
 from mabrfl.experiments.progress import Progress
+from mabrfl.experiments.results import Cell
 from mabrfl.experiments.sweep import run_sweep
 
 _INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
@@ -35,10 +37,20 @@ _WHAT, _HOW = "What to run", "How"
 
 
 def sweep(  # the options document themselves
-    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The sweep: [base], [axes] or several [[grid]].")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.toml", help="The sweep: settings of all runs, and what varies.")
+    ],
     *,
     out: Annotated[
         Path | None, typer.Option(metavar="RESULTS", help="Folder for the results (default: runs/NAME of the file).")
+    ] = None,
+    adopt_from: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            metavar="PACKED",
+            help="Take finished cells over from a packed file (mabrfl pack) or another sweep's folder; repeatable.",
+        ),
     ] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show what would run and why, and how long it takes; run nothing.")
@@ -77,8 +89,9 @@ def sweep(  # the options document themselves
 ) -> None:
     """Run every cell of a sweep that is not done yet.
 
-    Stop it at any moment, with Ctrl-C or `kill -9`; the same command goes on after the last finished round, with the
-    same result to the bit. Finished cells are never run again; a cell whose settings changed is another cell.
+    Stop it at any moment, with Ctrl-C or `kill -9`; the same command goes on, with the same result to the bit.
+
+    Finished cells are never run again; a cell whose settings changed is another cell.
     """
     if checkpoint_every < 0:
         raise click.UsageError(f"--checkpoint-every takes a number of rounds, or 0 for none; got {checkpoint_every}")
@@ -88,7 +101,12 @@ def sweep(  # the options document themselves
     console = Console()
     if plan:
         show_plan(
-            console, wanted, results, cells, processes=(jobs or 1) * (workers or 1) if jobs else available_cores()
+            console,
+            wanted,
+            results,
+            cells,
+            processes=(jobs or 1) * (workers or 1) if jobs else available_cores(),
+            found=adoptable(adopt_from or (), wanted.cells),
         )
         return
     monitor = monitor_for(wanted.name, console)
@@ -98,6 +116,7 @@ def sweep(  # the options document themselves
                 wanted,
                 results,
                 only=cells,
+                adopt_from=adopt_from or (),
                 retry_failed=retry_failed,
                 time_budget=time_budget,
                 jobs=jobs,
@@ -135,12 +154,20 @@ def _parsed(text: str, key: str) -> list[Any]:
         return []
 
 
-def show_plan(console: Console, sweep: Sweep, results: Path, cells: Sequence[PlannedCell], *, processes: int) -> None:
-    """Print where every cell stands, what has changed since last time, and how long the rest takes."""
+def show_plan(
+    console: Console,
+    sweep: Sweep,
+    results: Path,
+    cells: Sequence[PlannedCell],
+    *,
+    processes: int,
+    found: Mapping[str, Cell],
+) -> None:
+    """Print where every cell stands (or will, once those found elsewhere are adopted), what changed, and the time."""
     before = last_plan(results)
     changed = changes(before, cells)
     # Cells that were not asked for have been measured as well.
-    standings = {cell.key: standing(results, cell) for cell in sweep.cells}
+    standings = {cell.key: with_adopted(standing(results, cell), found) for cell in sweep.cells}
     pace = Pace(standings.values())
     known = [standings[cell.key] for cell in cells]
     table = Table(header_style="bold")

@@ -123,6 +123,7 @@ def opening(name: str, progress: Progress) -> str:
     sharing = progress.sharing
     line = f"{name}: {len(progress.standings)} cells, {done} done, {left} to run"
     line += f", {failed} failed earlier" if failed else ""
+    line += f", {progress.adopted} adopted" if progress.adopted else ""
     return line + (f"; {sharing.jobs} at once with {sharing.workers} process(es) each" if left else "")
 
 

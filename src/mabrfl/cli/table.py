@@ -21,7 +21,8 @@ def table(
         bool, typer.Option("--compare/--no-compare", help="The paper's own figures beside ours, with the difference.")
     ] = True,
     ranks: Annotated[
-        bool, typer.Option("--ranks", help="Also the order of the defenses in each row, beside the paper's.")
+        bool,
+        typer.Option("--ranks", help="Also the ranks in each row beside the paper's, and the differences by defense."),
     ] = False,
     out: Annotated[Path | None, typer.Option(help="File to write (default: standard output).")] = None,
 ) -> None:

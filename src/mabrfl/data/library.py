@@ -259,4 +259,6 @@ def _read(collection: Collection, folder: Path) -> Dataset:
         cure = "replace it, or remove it so that another copy is looked for"
         if folder.is_relative_to(cache_folder()):
             cure = f"repair it with 'mabrfl data fetch {collection.name}'"
-        raise DatasetError(f"data set '{collection.name}' cannot be used: {error}; {cure}") from error
+        # What is wrong with one file names it; what is wrong with several together does not say where they are.
+        where = "" if str(folder) in str(error) else f" in {folder}"
+        raise DatasetError(f"data set '{collection.name}'{where} cannot be used: {error}; {cure}") from error

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from mabrfl.drawing import ATTACKER, HONEST
 from mabrfl.experiments.curves import Curve, curve, isolation_curve, selection_curves, share_curve
 from mabrfl.experiments.layout import Column, Grid, Row, slug
-from mabrfl.experiments.panels import Panels, attacked_rows, looks, plot_curve
+from mabrfl.experiments.panels import ACROSS, Panels, attacked_rows, looks, plot_curve, side_by_side
 
 _NOT_LEARNING = ("all", "uniform")
 _SOLID: dict[str, Any] = {"linestyle": "solid"}
@@ -48,10 +48,10 @@ def selection(grids: Sequence[Grid]) -> Iterator[tuple[str, Figure]]:
 
 
 def _selection(grid: Grid, rows: Sequence[Row], columns: Sequence[Column], title: str) -> Figure:
-    panels = Panels(1, len(rows), title=title, labels=[column.label for column in columns])
+    panels = Panels(*side_by_side(len(rows)), title=title, labels=[column.label for column in columns])
     styles = looks(grid.columns)
     for place, row in enumerate(rows):
-        axes = panels.at(0, place, row.share)
+        axes = panels.at(*divmod(place, ACROSS), row.share)
         for column in columns:
             for shown, dashes in zip(selection_curves(grid.done(row, column)), (_SOLID, _DASHED), strict=True):
                 if not shown.empty:
@@ -91,10 +91,10 @@ def isolation(grids: Sequence[Grid]) -> Iterator[tuple[str, Figure]]:
 
 
 def _isolation(grid: Grid, rows: Sequence[Row], columns: Sequence[Column], title: str) -> Figure:
-    panels = Panels(1, len(rows), title=title, labels=[column.label for column in columns])
+    panels = Panels(*side_by_side(len(rows)), title=title, labels=[column.label for column in columns])
     styles = looks(grid.columns)
     for place, row in enumerate(rows):
-        axes = panels.at(0, place, row.share)
+        axes = panels.at(*divmod(place, ACROSS), row.share)
         for column in columns:
             cells = grid.done(row, column)
             lines = [("last_selected", _SOLID), ("last_accepted", _DASHED)]

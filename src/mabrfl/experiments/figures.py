@@ -40,15 +40,16 @@ def accuracy(grids: Sequence[Grid]) -> Named:
 
 
 def _accuracy(grid: Grid) -> Figure:
-    shares = sorted({row.percent for row in grid.rows})
+    rows = grid.begun_rows
+    shares = sorted({row.percent for row in rows})
     attacks = list(attacked_rows(grid)) or [""]
     panels = Panels(
         len(shares), len(attacks), title=grid.setting.title, labels=[column.label for column in grid.columns]
     )
     styles = looks(grid.columns)
-    for row in grid.rows:
+    for row in rows:
         place = attacks.index(row.label) if row.label in attacks else 0
-        axes = panels.at(shares.index(row.percent), place, _scenario(row))
+        axes = panels.at(shares.index(row.percent), place, row.place)
         for column in grid.columns:
             shown = curve(grid.done(row, column), "accuracy")
             if not shown.empty:
@@ -60,7 +61,7 @@ def _accuracy(grid: Grid) -> Figure:
 def attackers(grids: Sequence[Grid], *, compare: bool = False) -> Named:
     """Draw the final accuracy against the share of attackers, a picture per attack (the paper's Figs. 3 to 5)."""
     for grid in grids:
-        quiet = [row for row in grid.rows if row.percent == 0]
+        quiet = [row for row in grid.begun_rows if row.percent == 0]
         for label, rows in attacked_rows(grid).items():
             figure = _attackers(grid, [*quiet, *rows], label, compare)
             if figure is not None:
@@ -82,7 +83,8 @@ def _attackers(grid: Grid, rows: Sequence[Row], label: str, compare: bool) -> Fi
             axes.errorbar(shares, means, yerr=deviations, capsize=2.5, markersize=5, clip_on=False, **styles[column])
             panels.explain(column.label, styles[column], marker=True)
         if compare and drawn:
-            known = {row.percent: grid.paper_accuracy(row, column) for row in rows}
+            planned = [row for row in grid.rows if not row.percent or row.label == label]
+            known = {row.percent: grid.paper_accuracy(row, column) for row in planned}
             _draw_paper(axes, panels, known, styles[column]["color"])
     if longest < 2:
         return None
@@ -179,7 +181,8 @@ CAPTIONS: Mapping[str, tuple[str, str]] = {
     ),
     "attackers": (
         "Accuracy against the share of attackers",
-        "Accuracy of the final model (the paper's Figs. 3 to 5); a gap is a run that is not there.",
+        "Accuracy of the final model (the paper's Figs. 3 to 5); a gap is a run that is not there; a share that was "
+        "not run at all is left out.",
     ),
     "accuracy": (
         "Accuracy over the rounds",
@@ -278,7 +281,3 @@ def _free(stem: str, taken: Mapping[str, Figure]) -> str:
 
 def _finished(cells: Iterable[Cell]) -> list[Cell]:
     return [cell for cell in cells if cell.status == "done"]
-
-
-def _scenario(row: Row) -> str:
-    return f"{row.share} {row.label}" if row.percent else "no attack"

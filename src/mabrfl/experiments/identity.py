@@ -58,6 +58,8 @@ def finished_run(path: Path, config: ResolvedConfig) -> Finished | None:
         return None
     if summary.get("interrupted") is not False or summary.get("config_hash") != config_hash(config):
         return None
+    if not (path / ROUNDS).is_file():
+        raise StateError(f"the run in {shown(path)} is finished, but its rounds are not there: was it adopted?")
     # The last thing a run does; a kill may have come between.
     remove_checkpoints(path / CHECKPOINTS)
     return Finished(config, path, list(read_rounds(path).records), summary)

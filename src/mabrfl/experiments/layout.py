@@ -97,6 +97,11 @@ class Row:
         return f"{self.percent:.4g}%"
 
     @property
+    def place(self) -> str:
+        """The share and the attack, in a few words."""
+        return f"{self.share} {self.label}" if self.percent else "no attack"
+
+    @property
     def label(self) -> str:
         """The attack as the paper names it."""
         name = _ATTACKS.get(self.attack, _own(self.attack))
@@ -153,6 +158,11 @@ class Grid:
     def done(self, row: Row, column: Column) -> list[Cell]:
         """Return the finished cells in one place, by seed."""
         return [cell for cell in self.at(row, column) if cell.status == "done"]
+
+    @property
+    def begun_rows(self) -> tuple[Row, ...]:
+        """The rows in which at least one run is done; the others are not even gaps."""
+        return tuple(row for row in self.rows if any(self.done(row, column) for column in self.columns))
 
     def paper_accuracy(self, row: Row, column: Column) -> float | None:
         """Return the paper's figure for this place, or None if it has none."""

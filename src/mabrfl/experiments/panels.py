@@ -27,6 +27,8 @@ _LOOKS: dict[tuple[str, str], tuple[str, Any, str]] = {
 }
 _MARKERS = ("p", "<", ">", "d", "8", "H")
 _PANEL = (3.3, 2.5)
+ACROSS = 3
+"""Panels beside each other, where there may be many."""
 _LEGEND = 1.9
 _TITLE = 0.45
 _CHARACTER = 0.075
@@ -64,6 +66,11 @@ def plot_curve(axes: Axes, shown: Curve, look: dict[str, Any], *, band: bool = T
     if band and shown.deviation is not None:
         low, high = shown.mean - shown.deviation, shown.mean + shown.deviation
         axes.fill_between(shown.rounds, low, high, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def side_by_side(number: int) -> tuple[int, int]:
+    """Return the rows and columns of this many panels, in a picture that is not too wide for a page."""
+    return -(-number // ACROSS), min(number, ACROSS)
 
 
 class Panels:
@@ -131,9 +138,9 @@ class Panels:
 
 
 def attacked_rows(grid: Grid) -> dict[str, list[Row]]:
-    """Return the rows with attackers, by the attack's label."""
+    """Return the rows with attackers in which anything is done, by the attack's label."""
     found: dict[str, list[Row]] = {}
-    for row in grid.rows:
+    for row in grid.begun_rows:
         if row.percent > 0:
             found.setdefault(row.label, []).append(row)
     return found

@@ -35,6 +35,8 @@ class Progress:
         Cells that were given up on in this sweep because their processes were killed.
     out_of_time
         Whether the time budget has ended the sweep.
+    adopted
+        How many finished cells were taken over from other results.
     """
 
     standings: dict[str, Standing]
@@ -44,6 +46,7 @@ class Progress:
     pace: Pace = field(default_factory=Pace)
     killed: list[PlannedCell] = field(default_factory=list)
     out_of_time: bool = False
+    adopted: int = 0
 
     def count(self, status: str) -> int:
         """Return how many cells have this status."""

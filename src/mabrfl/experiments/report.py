@@ -16,6 +16,7 @@ from mabrfl._version import __version__
 from mabrfl.drawing import render
 from mabrfl.errors import StateError
 from mabrfl.experiments import paper
+from mabrfl.experiments.comparison import Agreement, agreements, rankings
 from mabrfl.experiments.figures import CAPTIONS, FIGURES, draw
 from mabrfl.experiments.layout import slug
 from mabrfl.experiments.markup import Markup, element, join, trusted
@@ -29,7 +30,7 @@ from mabrfl.experiments.report_parts import (
 )
 from mabrfl.experiments.results import Results
 from mabrfl.experiments.table_formats import legend
-from mabrfl.experiments.tables import Agreement, Metric, Table, agreements, rankings, tabulate
+from mabrfl.experiments.tables import Metric, Table, tabulate
 
 
 @dataclass

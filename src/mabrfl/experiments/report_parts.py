@@ -10,21 +10,12 @@ from typing import Any
 import tomli_w
 
 from mabrfl.config.toml import one_line
+from mabrfl.experiments.comparison import Agreement, Ranking, compared_columns
 from mabrfl.experiments.layout import Column, Grid, Row, arrange
 from mabrfl.experiments.markup import Markup, element, join
 from mabrfl.experiments.results import STATUSES, Cell, Results
-from mabrfl.experiments.table_formats import rank_text
-from mabrfl.experiments.tables import (
-    Agreement,
-    Entry,
-    Ranking,
-    Table,
-    compared_columns,
-    difference_text,
-    entry_text,
-    seeds_text,
-    signed,
-)
+from mabrfl.experiments.table_formats import DIFFERENCES_NOTE, rank_text, ranks_note, tau_text
+from mabrfl.experiments.tables import Entry, Table, difference_text, entry_text, seeds_text, signed
 
 _NOTABLE = 1.0
 """Points from the paper's figure from which a difference is coloured."""
@@ -76,18 +67,20 @@ def html_agreements(found: Mapping[str, Sequence[Agreement]]) -> Markup:
     """Return how near each column is to the paper's, by the title of the setting."""
     lines = []
     for title, some in found.items():
-        lines.append(element("tr", element("th", title, colspan="5", class_="left group", scope="rowgroup")))
+        lines.append(element("tr", element("th", title, colspan="6", class_="left group", scope="rowgroup")))
         for one in some:
             head = element("th", one.column.label, class_="stay", scope="row")
-            where = element("td", f"{one.worst_row.share} {one.worst_row.label}", class_="left")
-            numbers = (str(one.rows), _signed(one.mean_difference), _signed(one.largest_difference))
+            where = element("td", one.worst_row.place, class_="left")
+            distance = f"{one.mean_distance:.2f}"
+            numbers = (str(one.rows), _signed(one.mean_difference), distance, _signed(one.largest_difference))
             lines.append(element("tr", head, [element("td", number) for number in numbers], where))
     if not lines:
         return Markup()
-    names = ["Defense", "places", "mean difference", "largest difference", "where"]
-    said = "Ours less the paper's figure, in points, over the places of the table that both have."
-    sides = ["stay", None, None, None, "left"]
-    return join([element("p", said, class_="note"), _scrolling(names, lines, "Nearness to the paper", sides)])
+    names = ["Defense", "rows", "mean difference", "mean distance", "largest difference", "where"]
+    sides = ["stay", None, None, None, None, "left"]
+    return join(
+        [element("p", DIFFERENCES_NOTE, class_="note"), _scrolling(names, lines, "Nearness to the paper", sides)]
+    )
 
 
 def html_table(table: Table) -> Markup:
@@ -132,11 +125,13 @@ def html_ranks(table: Table, found: Sequence[Ranking]) -> Markup:
             "th", element("span", one.row.share, class_="share"), " ", one.row.label, class_="stay", scope="row"
         )
         cells = [element("td", rank_text(one, column)) for column in columns]
-        lines.append(element("tr", head, cells, element("td", f"{one.alike} of {one.pairs}")))
+        cells += [element("td", text) for text in (f"{one.alike} of {one.pairs}", tau_text(one))]
+        lines.append(element("tr", head, cells))
     alike, pairs = sum(one.alike for one in found), sum(one.pairs for one in found)
     said = f"Ranks beside the paper's: {alike} of {pairs} pairs of defenses are in the paper's order"
-    names = ["Attack", *(column.label for column in columns), "pairs alike"]
-    return element("details", element("summary", said), _scrolling(names, lines, "Ranks"))
+    names = ["Attack", *(column.label for column in columns), "pairs alike", "Kendall's τ"]
+    note = element("p", ranks_note(found), class_="note")
+    return element("details", element("summary", said), _scrolling(names, lines, "Ranks"), note)
 
 
 def html_unfinished(results: Sequence[Results]) -> Markup:

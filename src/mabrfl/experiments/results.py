@@ -1,14 +1,12 @@
-"""Results of many runs: read from a sweep's folder or from one packed file, and packed into such a file.
+"""Results of many runs, read from a sweep's folder or from one packed file.
 
-A packed file is strict JSON under gzip with the same bytes for the same results. It holds what tables, figures
-and reports need (configurations, summaries, one list per quantity over the rounds) and no weights.
+A packed file (:mod:`mabrfl.experiments.packing`) is strict JSON under gzip with the same bytes for the same results.
+It holds what tables, figures and reports need (configurations, summaries, one list per quantity over the rounds) and
+no weights.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
-import json
 import os
 import re
 from pathlib import Path
@@ -18,15 +16,16 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from mabrfl.config import count_attackers
 from mabrfl.config.toml import parse_toml
-from mabrfl.errors import OutputError, StateError
-from mabrfl.experiments.files import MAX_BYTES, parse_json, read_bytes, write_whole
+from mabrfl.errors import StateError
+from mabrfl.experiments.files import parse_json, read_bytes
 from mabrfl.experiments.series import Column, event_counts, per_client, per_round
 from mabrfl.recording import read_rounds, read_summary
 from mabrfl.recording.folder import CONFIG, MANIFEST, ROUNDS, SUMMARY, shown
-from mabrfl.recording.record import plain
 
 CELLS, PLAN, FAILED, SWEEP = "cells", "cells.json", "failed.json", "sweep.toml"
 """Names in a sweep's folder."""
+SERIES = "series.json"
+"""What the folder of an adopted cell has in place of its rounds, see :mod:`mabrfl.experiments.adoption`."""
 KEY_LENGTH = 16
 """Characters of a cell's key that its folder has for a name."""
 FORMAT, VERSION = "mabrfl-results", 1
@@ -35,6 +34,7 @@ PACKED_ENDING = ".json.gz"
 Status = Literal["done", "failed", "running", "missing"]
 STATUSES: tuple[Status, ...] = ("done", "failed", "running", "missing")
 
+_KEPT = ("series", "clients", "events")
 _MANIFEST_KEYS = ("versions", "platform", "machine", "cpu_count", "data_fingerprint", "source", "started", "ended")
 
 
@@ -187,34 +187,6 @@ def load_all(paths: list[Path] | list[str]) -> list[Results]:
     ]
 
 
-def pack(results_folder: Path | str, file: Path | str) -> Results:
-    """Pack results into one file: strict JSON under gzip, the same bytes for the same results.
-
-    Raises
-    ------
-    StateError
-        If the folder holds no results.
-    OutputError
-        If the file cannot be written, or is there and is no packed results file.
-    """
-    results, file = load_results(results_folder), Path(file)
-    if file.exists():
-        try:
-            load_results(file)
-        except StateError as error:
-            raise OutputError(f"{shown(file)} exists and is no packed results file; choose another name") from error
-    document = {"format": FORMAT, "version": VERSION, **results.model_dump(mode="json", exclude={"name"})}
-    text = json.dumps(plain(document), allow_nan=False, ensure_ascii=True, separators=(",", ":")) + "\n"
-    if len(text) > MAX_BYTES:
-        raise OutputError(f"{shown(file)} would hold {len(text):,} bytes; at most {MAX_BYTES:,} are read back")
-    packed = io.BytesIO()
-    # Neither the time nor the name of the file goes into its bytes.
-    with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as stream:
-        stream.write(text.encode("ascii"))
-    write_whole(file, packed.getvalue())
-    return results
-
-
 def _load_packed(path: Path) -> Results:
     # Unlike Path's own, these say no to names that the file system does not take.
     if not os.path.exists(path):
@@ -272,6 +244,8 @@ def _cell(folder: Path, told: dict[str, Any], rounds: bool) -> Cell:
             "clients": per_client(records),
             "events": event_counts(records),
         }
+    elif rounds and found["status"] == "done" and (folder / SERIES).is_file():
+        found |= {name: value for name, value in _object(folder / SERIES).items() if name in _KEPT}
     try:
         return Cell(**found)
     except ValidationError as error:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from mabrfl.experiments.adoption import adopt, adoptable
 from mabrfl.experiments.cell import LOGS, StartMethod, record_failure
 from mabrfl.experiments.cells import PlannedCell
 from mabrfl.experiments.grid import Sweep
@@ -39,6 +40,7 @@ def run_sweep(
     results: Path | str,
     *,
     only: Sequence[PlannedCell] | None = None,
+    adopt_from: Sequence[Path | str] = (),
     retry_failed: bool = False,
     time_budget: float | None = None,
     jobs: int | None = None,
@@ -58,6 +60,8 @@ def run_sweep(
         The sweep's folder: new, empty, or its own of last time.
     only
         Run these of its cells alone.
+    adopt_from
+        Packed files, or folders of sweeps, whose finished cells are taken over if they were not begun here.
     retry_failed
         Run cells that failed as well; they go on after their last finished round.
     time_budget
@@ -79,6 +83,8 @@ def run_sweep(
         If ``jobs`` or ``workers`` make no sense.
     DatasetError
         If a data set is missing; no cell has failed then.
+    StateError
+        If a cell to be adopted is not what its key says.
     OutputError
         If another sweep runs in this folder, or it cannot be written to.
     """
@@ -87,9 +93,11 @@ def run_sweep(
     cells = sweep.cells if only is None else only
     method = start_method or default_start_method({cell.config.device for cell in cells})
     deadline = None if time_budget is None else time.monotonic() + time_budget
+    found = adoptable(adopt_from, sweep.cells)
     with claimed(results):
         _write_plan(sweep, results)
-        progress = Progress({cell.key: standing(results, cell) for cell in cells})
+        adopted = adopt(results, sweep.cells, found)
+        progress = Progress({cell.key: standing(results, cell) for cell in cells}, adopted=adopted)
         progress.pace = Pace(progress.standings.values())
         launcher = Launcher(results, method, arguments=arguments, checkpoint_every=checkpoint_every)
         scheduler = _Scheduler(results, launcher, progress, monitor or Unwatched(), deadline)

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
-import re
 from collections.abc import Callable, Mapping, Sequence
 
+from mabrfl.experiments.comparison import Agreement, Ranking, agreements, compared_columns, rankings
 from mabrfl.experiments.layout import Column, Row
-from mabrfl.experiments.tables import (
-    Entry,
-    Ranking,
-    Table,
-    compared_columns,
-    difference_text,
-    entry_text,
-    rankings,
-    signed,
+from mabrfl.experiments.tables import Entry, Table, difference_text, entry_text, signed
+from mabrfl.experiments.text_tables import (
+    escape_latex,
+    latex_float,
+    latex_line,
+    markdown_rows,
+    markdown_text,
+    with_shares,
 )
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "_": r"\_",
-    "%": r"\%",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "—": "---",
-    "±": r"$\pm$",
-    "−": "$-$",
-}
 
 
 def markdown(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False) -> str:
@@ -51,25 +29,27 @@ def markdown(tables: Sequence[Table], *, compare: bool = True, ranks: bool = Fal
     compare
         Whether the paper's figure and the difference stand below ours.
     ranks
-        Whether a table of ranks, ours and the paper's, follows each.
+        Whether a table of ranks, ours and the paper's, follows each, and one of the differences by defense.
     """
     parts = []
     for table in tables:
         parts.append(_markdown_table(table, compare and table.compares))
         if ranks and (found := rankings(table)):
             parts.append(_markdown_ranks(table, found))
+        if ranks and (near := agreements(table)):
+            parts.append(_markdown_differences(table, near))
     return "\n".join(parts)
 
 
 def _markdown_table(table: Table, compare: bool) -> str:
     grid = table.grid
-    head = ["Attackers", "Attack", *(_cell(column.label) for column in grid.columns)]
+    head = ["Attackers", "Attack", *(markdown_text(column.label) for column in grid.columns)]
     lines = [head, ["--:", ":--", *("--:" for _ in grid.columns)]]
     for row, share in with_shares(grid.rows):
         entries = [_markdown_entry(table, table.at(row, column), compare) for column in grid.columns]
-        lines.append([share, _cell(row.label), *entries])
+        lines.append([share, markdown_text(row.label), *entries])
     notes = " ".join([*table.notes(compare=compare), legend(compare)])
-    return f"**{_cell(grid.setting.title)}**\n\n{_rows(lines)}\n{_cell(notes)}\n"
+    return f"**{markdown_text(grid.setting.title)}**\n\n{markdown_rows(lines)}\n{markdown_text(notes)}\n"
 
 
 def legend(compare: bool) -> str:
@@ -90,47 +70,52 @@ def _markdown_entry(table: Table, entry: Entry, compare: bool) -> str:
 
 def _markdown_ranks(table: Table, found: Sequence[Ranking]) -> str:
     columns = compared_columns(table)
-    head = ["Attackers", "Attack", *(_cell(column.label) for column in columns), "pairs in the paper's order"]
+    names = [markdown_text(column.label) for column in columns]
+    head = ["Attackers", "Attack", *names, "pairs in the paper's order", "Kendall's τ"]
     lines = [head, ["--:", ":--", *("--:" for _ in head[2:])]]
-    for ranking, share in zip(found, (share for _, share in with_shares([one.row for one in found])), strict=True):
+    for ranking, (row, share) in zip(found, with_shares([one.row for one in found]), strict=True):
         cells = [rank_text(ranking, column) for column in columns]
-        lines.append([share, _cell(ranking.row.label), *cells, f"{ranking.alike} of {ranking.pairs}"])
+        lines.append(
+            [share, markdown_text(row.label), *cells, f"{ranking.alike} of {ranking.pairs}", tau_text(ranking)]
+        )
+    title = markdown_text(table.grid.setting.title)
+    return f"**{title}: ranks**\n\n{markdown_rows(lines)}\n{ranks_note(found)}\n"
+
+
+def ranks_note(found: Sequence[Ranking]) -> str:
+    """Return what ranks are, and how alike they are over all rows."""
     alike, pairs = sum(one.alike for one in found), sum(one.pairs for one in found)
-    note = (
-        f"Rank of each defense in its row, and the paper's in brackets; {alike} of {pairs} pairs in the paper's order."
+    return (
+        "Rank of each defense in its row, and the paper's in brackets, among those that both have; τ is 1 for the "
+        f"paper's order and −1 for its reverse. {alike} of {pairs} pairs are in the paper's order."
     )
-    return f"**{_cell(table.grid.setting.title)}: ranks**\n\n{_rows(lines)}\n{note}\n"
+
+
+def _markdown_differences(table: Table, found: Sequence[Agreement]) -> str:
+    head = ["Defense", "rows", "mean difference", "mean distance", "largest difference", "where"]
+    lines = [head, [":--", *("--:" for _ in head[1:-1]), ":--"]]
+    lines += [[markdown_text(cell) for cell in difference_cells(one)] for one in found]
+    title = markdown_text(table.grid.setting.title)
+    return f"**{title}: differences**\n\n{markdown_rows(lines)}\n{DIFFERENCES_NOTE}\n"
+
+
+DIFFERENCES_NOTE = "Ours less the paper's figure, in points, over the rows that both have."
+
+
+def difference_cells(one: Agreement) -> list[str]:
+    """Return how near a column is to the paper's, as the cells of a line."""
+    numbers = [signed(one.mean_difference), f"{one.mean_distance:.2f}", signed(one.largest_difference)]
+    return [one.column.label, str(one.rows), *numbers, one.worst_row.place]
+
+
+def tau_text(ranking: Ranking) -> str:
+    """Return Kendall's tau with its sign; a dash if there is none."""
+    return "—" if ranking.tau is None else signed(ranking.tau)
 
 
 def rank_text(ranking: Ranking, column: Column) -> str:
     """Return ``1 (2)``: first with us, second in the paper; nothing if either does not have it."""
     return f"{ranking.ours[column]} ({ranking.papers[column]})" if column in ranking.ours else ""
-
-
-def with_shares(rows: Sequence[Row]) -> list[tuple[Row, str]]:
-    """Return each row with its share of attackers, written only where it changes."""
-    told, last = [], None
-    for row in rows:
-        told.append((row, row.share if row.percent != last else ""))
-        last = row.percent
-    return told
-
-
-def _rows(lines: Sequence[Sequence[str]]) -> str:
-    """Return the lines of a table, with columns that also line up as plain text; the second line says to which side."""
-    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    return "".join("| " + " | ".join(map(_padded, line, widths, lines[1])) + " |\n" for line in lines)
-
-
-def _padded(cell: str, width: int, side: str) -> str:
-    if cell == side:
-        return cell[0] + "-" * (width - 2) + cell[-1]
-    return cell.rjust(width) if side.endswith(":") else cell.ljust(width)
-
-
-def _cell(text: str) -> str:
-    """Escape what Markdown would take for markup."""
-    return re.sub(r"([\\`*_\[\]|])", r"\\\1", html.escape(" ".join(text.split()), quote=False))
 
 
 def latex(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False) -> str:
@@ -143,26 +128,28 @@ def latex(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False)
         parts.append(_latex_table(table, compare and table.compares))
         if ranks and (found := rankings(table)):
             parts.append(_latex_ranks(table, found))
+        if ranks and (near := agreements(table)):
+            parts.append(_latex_differences(table, near))
     return "\n".join(parts)
 
 
 def _latex_table(table: Table, compare: bool) -> str:
     grid = table.grid
     lines = [
-        _latex_line(["Attackers", "Attack", *(escape_latex(column.label) for column in grid.columns)]),
+        latex_line(["Attackers", "Attack", *(escape_latex(column.label) for column in grid.columns)]),
         r"\midrule",
     ]
     for row, share in with_shares(grid.rows):
         if share and row != grid.rows[0]:
             lines.append(r"\addlinespace")
         entries = [_latex_entry(table, table.at(row, column)) for column in grid.columns]
-        lines.append(_latex_line([escape_latex(share), escape_latex(row.label), *entries]))
+        lines.append(latex_line([escape_latex(share), escape_latex(row.label), *entries]))
         if compare:
             below = [difference_text(table.at(row, column)) for column in grid.columns]
-            lines.append(_latex_line(["", r"\scriptsize paper", *(_latex_small(text) for text in below)]))
+            lines.append(latex_line(["", r"\scriptsize paper", *(_latex_small(text) for text in below)]))
     notes = legend(compare).replace("italics", "underlined")
     caption = escape_latex(" ".join([f"{grid.setting.title}.", *table.notes(compare=compare), notes]))
-    return _latex_float("rl" + "r" * len(grid.columns), lines, caption)
+    return latex_float("rl" + "r" * len(grid.columns), lines, caption)
 
 
 def _latex_entry(table: Table, entry: Entry) -> str:
@@ -177,38 +164,20 @@ def _latex_small(text: str) -> str:
 
 def _latex_ranks(table: Table, found: Sequence[Ranking]) -> str:
     columns = compared_columns(table)
-    head = ["Attackers", "Attack", *(escape_latex(column.label) for column in columns), "pairs alike"]
-    lines = [_latex_line(head), r"\midrule"]
-    for ranking, share in zip(found, (share for _, share in with_shares([one.row for one in found])), strict=True):
+    names = [escape_latex(column.label) for column in columns]
+    lines = [latex_line(["Attackers", "Attack", *names, "pairs alike", r"Kendall's $\tau$"]), r"\midrule"]
+    for ranking, (row, share) in zip(found, with_shares([one.row for one in found]), strict=True):
         cells = [rank_text(ranking, column) for column in columns]
-        told = [escape_latex(share), escape_latex(ranking.row.label), *cells, f"{ranking.alike} of {ranking.pairs}"]
-        lines.append(_latex_line(told))
-    caption = f"{table.grid.setting.title}: rank of each defense in its row, and the paper's in brackets."
-    return _latex_float("rl" + "r" * (len(columns) + 1), lines, escape_latex(caption))
+        cells += [f"{ranking.alike} of {ranking.pairs}", escape_latex(tau_text(ranking))]
+        lines.append(latex_line([escape_latex(share), escape_latex(row.label), *cells]))
+    caption = escape_latex(f"{table.grid.setting.title}. {ranks_note(found)}")
+    return latex_float("rl" + "r" * (len(columns) + 2), lines, caption)
 
 
-def _latex_float(columns: str, lines: Sequence[str], caption: str) -> str:
-    body = "\n".join(lines)
-    return (
-        "\\begin{table*}\n\\centering\n\\setlength{\\tabcolsep}{4pt}\n"
-        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
-        f"\\caption{{{caption}}}\n\\end{{table*}}\n"
-    )
-
-
-def _latex_line(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
-
-
-def escape_latex(text: str) -> str:
-    r"""Return text in which LaTeX sees no commands.
-
-    Examples
-    --------
-    >>> print(escape_latex("30% of a_b"))
-    30\% of a\_b
-    """
-    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
+def _latex_differences(table: Table, found: Sequence[Agreement]) -> str:
+    lines = [latex_line(["Defense", "rows", "mean difference", "mean distance", "largest difference", "where"])]
+    lines += [r"\midrule", *(latex_line([escape_latex(cell) for cell in difference_cells(one)]) for one in found)]
+    return latex_float("lrrrrl", lines, escape_latex(f"{table.grid.setting.title}. {DIFFERENCES_NOTE}"))
 
 
 _FIELDS = (

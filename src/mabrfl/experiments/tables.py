@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Literal
 
 from mabrfl.experiments import paper
-from mabrfl.experiments.layout import MAB_RFL, Column, Grid, Row, arrange
+from mabrfl.experiments.layout import Column, Grid, Row, arrange
 from mabrfl.experiments.results import Cell, Status
 
 Metric = Literal["final_accuracy", "mean_last10"]
@@ -160,83 +158,6 @@ def _marks(means: Mapping[Column, float | None]) -> dict[Column, Mark]:
 def shown(value: float) -> float:
     """Return a number as it is shown; halves as the format has them, so that ties are what a reader sees."""
     return float(f"{value:.{_DECIMALS}f}")
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """One row's order of the defenses, ours and the paper's, among those that both have.
-
-    Attributes
-    ----------
-    ours, papers
-        The rank of each column, from 1; equal figures have equal ranks.
-    alike
-        How many of the ``pairs`` of columns are in the same order in both.
-    """
-
-    row: Row
-    ours: Mapping[Column, int]
-    papers: Mapping[Column, int]
-    alike: int
-    pairs: int
-
-
-def rankings(table: Table) -> list[Ranking]:
-    """Compare the order of the defenses with the paper's, row by row; MAB-RFL by its first preset alone."""
-    return [ranking for row in table.grid.rows if (ranking := _ranking(table, row)).pairs]
-
-
-def _ranking(table: Table, row: Row) -> Ranking:
-    ours: dict[Column, float] = {}
-    papers: dict[Column, float] = {}
-    for column in compared_columns(table):
-        entry = table.at(row, column)
-        if entry.mean is not None and entry.paper is not None:
-            ours[column], papers[column] = shown(entry.mean), shown(entry.paper)
-    pairs = list(combinations(ours, 2))
-    alike = sum(_order(ours[a], ours[b]) == _order(papers[a], papers[b]) for a, b in pairs)
-    return Ranking(row, _ranks(ours), _ranks(papers), alike, len(pairs))
-
-
-def compared_columns(table: Table) -> list[Column]:
-    """Return the columns whose order is compared with the paper's: ranked, in the paper, MAB-RFL once."""
-    columns: list[Column] = []
-    for column in table.grid.columns:
-        again = column.defense == MAB_RFL and any(other.defense == MAB_RFL for other in columns)
-        if column.ranked and not again and any(table.at(row, column).paper is not None for row in table.grid.rows):
-            columns.append(column)
-    return columns
-
-
-def _ranks(values: Mapping[Column, float]) -> dict[Column, int]:
-    return {column: 1 + sum(other > value for other in values.values()) for column, value in values.items()}
-
-
-def _order(first: float, second: float) -> int:
-    return (first > second) - (first < second)
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How near a column is to the paper's, over the rows that both have."""
-
-    column: Column
-    rows: int
-    mean_difference: float
-    largest_difference: float
-    worst_row: Row
-
-
-def agreements(table: Table) -> list[Agreement]:
-    """Return, for each column that the paper has, the mean difference and the one that is furthest from zero."""
-    found = []
-    for column in table.grid.columns:
-        differences = {row: table.at(row, column).difference for row in table.grid.rows}
-        known = {row: value for row, value in differences.items() if value is not None and math.isfinite(value)}
-        if known:
-            worst = max(known, key=lambda row: abs(known[row]))
-            found.append(Agreement(column, len(known), statistics.fmean(known.values()), known[worst], worst))
-    return found
 
 
 def entry_text(entry: Entry, counts: Collection[int]) -> str:

@@ -8,10 +8,9 @@ import io
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 try:
@@ -19,21 +18,27 @@ try:
 except ImportError:  # pragma: no cover (Windows)
     fcntl = None  # type: ignore[assignment]
 
+from mabrfl._closing import Closing
 from mabrfl.errors import OutputError, StateError
 from mabrfl.recording.atomic import remove_leftovers, sync_folder, write_all, write_atomically
 from mabrfl.recording.checkpoint import remove_checkpoints, save_checkpoint
+from mabrfl.recording.ownership import (
+    CHECKPOINTS,
+    CONFIG,
+    MANIFEST,
+    OURS,
+    ROUNDS,
+    SUMMARY,
+    refuse_others_files,
+)
 from mabrfl.recording.record import RoundRecord, plain
 
-CONFIG, MANIFEST, ROUNDS, SUMMARY = "config.toml", "manifest.json", "rounds.jsonl", "summary.json"
-PICTURES = ("accuracy.png", "accuracy.svg", "clients.png", "clients.svg")
-OURS = (CONFIG, MANIFEST, ROUNDS, SUMMARY, *PICTURES)
-CHECKPOINTS = "checkpoint"
-"""With ``OURS`` everything a run writes; nothing else is ever removed from a folder."""
+__all__ = ["CHECKPOINTS", "CONFIG", "MANIFEST", "ROUNDS", "SUMMARY", "RunFolder", "explained", "lock", "shown"]
 
 _LOCK_SECONDS = 0.05
 
 
-class RunFolder:
+class RunFolder(Closing):
     """The folder of one run; make it with :meth:`create` or :meth:`resume`, and use it as a context manager.
 
     Examples
@@ -54,14 +59,19 @@ class RunFolder:
         self._manifest: dict[str, Any] = {}
 
     @staticmethod
-    def check(path: Path | str, *, force: bool = False) -> Path:
-        """Refuse a folder that :meth:`create` would refuse, without touching anything."""
+    def check(path: Path | str, *, force: bool = False, replaced: Iterable[str] = OURS) -> Path:
+        """Refuse a folder that :meth:`create` would refuse, without touching anything.
+
+        With ``force``, files of the ``replaced`` names are refused if no run wrote them.
+        """
         path = Path(path)
         with explained(path):
             if path.exists() and not path.is_dir():
                 raise OutputError(f"output folder {shown(path)} is a file; choose another with --out")
             if path.is_dir() and not force and any(path.iterdir()):
                 raise OutputError(f"output folder {shown(path)} is not empty; choose another, or use --force")
+            if path.is_dir():
+                refuse_others_files(path, replaced)
             nearest = next((place for place in (path, *path.absolute().parents) if place.exists()), Path("."))
             if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
                 raise OutputError(f"output folder {shown(path)} cannot be made: {shown(nearest)} is not writable")
@@ -71,12 +81,13 @@ class RunFolder:
     def create(cls, path: Path | str, *, force: bool = False) -> RunFolder:
         """Make the folder and claim it; with ``force``, remove the files of an earlier run from it.
 
-        Only files that a run writes are ever removed, and never those of a run that is still going.
+        Only files that a run has written are ever removed, and never those of a run that is still going.
 
         Raises
         ------
         OutputError
-            If there is a file in its place, it is not empty, not writable, or claimed by another run.
+            If there is a file in its place, it is not empty (with ``force``: has files of the same names that are no
+            run's), not writable, or claimed by another run.
         """
         path = cls.check(path, force=force)
         with explained(path):
@@ -185,14 +196,6 @@ class RunFolder:
         """Let go of the folder; harmless if done twice."""
         with explained(self.path):
             self._rounds.close()
-
-    def __enter__(self) -> RunFolder:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _write_json(self, name: str, data: Mapping[str, Any]) -> None:
         self._write(name, json.dumps(plain(data), indent=2, allow_nan=False) + "\n")

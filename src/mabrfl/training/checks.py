@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +26,37 @@ def workers(count: object) -> None:
     """Refuse anything but a whole number of at least one."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ConfigError(f"workers must be an integer of at least 1; got {count!r}")
+
+
+def memory(clients: int, parameters: int, copies: int) -> None:
+    """Refuse a federation whose numbers cannot fit into this machine, before any of it is asked for.
+
+    Parameters
+    ----------
+    clients, parameters
+        Of the federation and of its model.
+    copies
+        Float32 numbers per client and parameter: its update, and the optimizer states that are kept of it.
+    """
+    needed, there = 4 * clients * parameters * copies, machine_memory()
+    if needed > there:
+        raise ConfigError(
+            f"{clients:,} clients with {parameters:,} parameters each need {needed / 2**30:,.1f} GiB of memory, "
+            f"and this machine has {there / 2**30:,.1f}; take fewer clients or a smaller model"
+        )
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory that this machine has, swap included."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("MemTotal:", "SwapTotal:")))
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # pragma: no cover (neither Linux nor another Unix)
+        return sys.maxsize
 
 
 def device(name: str) -> torch.device:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from mabrfl._closing import Closing
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.training import checks
 from mabrfl.training.flat import Float32, flatten, float_buffers, size, trainable
@@ -66,7 +66,7 @@ class Evaluation:
     attack_success: float | None = None
 
 
-class Engine:
+class Engine(Closing):
     """Local training and evaluation of a federation, on any number of processes with the same result.
 
     Use it as a context manager, or call :meth:`close`.
@@ -115,6 +115,8 @@ class Engine:
         self._labels = dataset.test_labels
         where = checks.device(device)
         checks.workers(workers)
+        # More of them than there are clients, or slices of the test set, would never have anything to do.
+        workers = min(workers, max(len(self._shards), num_slices(self._labels)))
         module = checks.build(model, seed).to(where)
         channels_last = checks.fit(module, dataset, where)
         checks.shards(self._shards, dataset)
@@ -123,6 +125,8 @@ class Engine:
         parameters, buffers = trainable(module), float_buffers(module)
         self.dimension, self.num_buffers = size(parameters), size(buffers)
         self.initial_weights, self.initial_buffers = _frozen(flatten(parameters)), _frozen(flatten(buffers))
+        kept = len(moment_names(self._options)) if self._options.optimizer_state == "kept" else 0
+        checks.memory(len(self._shards), self.dimension, 1 + kept)
         parallel = workers > 1 and where.type == "cpu"
         method: StartMethod = (start_method or default_start_method()) if parallel else "fork"
         self._board = self._make_board(dataset, goal, len(parameters), method)
@@ -264,14 +268,6 @@ class Engine:
     def close(self) -> None:
         """Stop the workers; the engine cannot be used afterwards. May be called again."""
         self._executor.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _frozen(vector: Float32) -> Float32:

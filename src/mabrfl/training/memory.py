@@ -11,6 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from mabrfl.errors import ConfigError
+
 StartMethod = Literal["fork", "spawn"]
 Array = NDArray[Any]
 
@@ -31,9 +33,15 @@ class SharedArray:
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike, method: StartMethod = "fork") -> None:
         self._shape, self._dtype = shape, np.dtype(dtype)
         num_bytes = max(1, math.prod(shape) * self._dtype.itemsize)
-        self._memory: Any = (
-            mmap.mmap(-1, num_bytes) if method == "fork" else get_context("spawn").RawArray("b", num_bytes)
-        )
+        try:
+            self._memory: Any = (
+                mmap.mmap(-1, num_bytes) if method == "fork" else get_context("spawn").RawArray("b", num_bytes)
+            )
+        except (OSError, OverflowError, MemoryError) as error:
+            raise ConfigError(
+                f"this machine does not give {num_bytes / 2**30:,.1f} GiB of memory to one array; "
+                "take fewer clients or a smaller model"
+            ) from error
         self.array = self._view()
 
     def _view(self) -> Array:

@@ -1,0 +1,63 @@
+"""Results in one small file: strict JSON under gzip, the same bytes for the same results."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+from mabrfl.errors import OutputError, StateError
+from mabrfl.experiments.files import MAX_BYTES, write_whole
+from mabrfl.experiments.results import FORMAT, VERSION, Results, load_results
+from mabrfl.recording.folder import shown
+from mabrfl.recording.record import plain
+
+
+def pack(results_folder: Path | str, file: Path | str, *, force: bool = False) -> Results:
+    """Pack results into one file.
+
+    Parameters
+    ----------
+    results_folder
+        A sweep's folder, or anything else that :func:`~mabrfl.experiments.results.load_results` reads.
+    file
+        What to write; packed results that are there are replaced.
+    force
+        Replace them even if runs are finished there that are planned, but not finished, in these results.
+
+    Raises
+    ------
+    StateError
+        If the folder holds no results.
+    OutputError
+        If the file cannot be written, is there and is no packed results file, or has runs that would be lost.
+    """
+    results, file = load_results(results_folder), Path(file)
+    if file.exists():
+        _check_replaceable(file, results, force)
+    document = {"format": FORMAT, "version": VERSION, **results.model_dump(mode="json", exclude={"name"})}
+    text = json.dumps(plain(document), allow_nan=False, ensure_ascii=True, separators=(",", ":")) + "\n"
+    if len(text) > MAX_BYTES:
+        raise OutputError(f"{shown(file)} would hold {len(text):,} bytes; at most {MAX_BYTES:,} are read back")
+    packed = io.BytesIO()
+    # Neither the time nor the name of the file goes into its bytes.
+    with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as stream:
+        stream.write(text.encode("ascii"))
+    write_whole(file, packed.getvalue())
+    return results
+
+
+def _check_replaceable(file: Path, results: Results, force: bool) -> None:
+    try:
+        before = load_results(file)
+    except StateError as error:
+        raise OutputError(f"{shown(file)} exists and is no packed results file; choose another name") from error
+    # What is no longer planned is left out on purpose; what is planned and only done there would have to run again.
+    unfinished = {cell.key for cell in results.cells if cell.status != "done"}
+    lost = sum(cell.status == "done" and cell.key in unfinished for cell in before.cells)
+    if lost and not force:
+        raise OutputError(
+            f"{shown(file)} has {lost} finished runs that are not finished in the results to be packed; "
+            "take them over first (mabrfl sweep --from), or use --force to drop them"
+        )

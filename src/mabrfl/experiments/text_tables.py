@@ -1,0 +1,82 @@
+"""Tables as text: what Markdown and LaTeX have in common, and their markup escaped."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+
+from mabrfl.experiments.layout import Row
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_",
+    "%": r"\%",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "—": "---",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "τ": r"$\tau$",
+}
+
+
+def with_shares(rows: Sequence[Row]) -> list[tuple[Row, str]]:
+    """Return each row with its share of attackers, written only where it changes."""
+    told, last = [], None
+    for row in rows:
+        told.append((row, row.share if row.percent != last else ""))
+        last = row.percent
+    return told
+
+
+def markdown_rows(lines: Sequence[Sequence[str]]) -> str:
+    """Return the lines of a table, with columns that also line up as plain text; the second line says to which side."""
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    return "".join("| " + " | ".join(map(_padded, line, widths, lines[1])) + " |\n" for line in lines)
+
+
+def _padded(cell: str, width: int, side: str) -> str:
+    if cell == side:
+        return cell[0] + "-" * (width - 2) + cell[-1]
+    return cell.rjust(width) if side.endswith(":") else cell.ljust(width)
+
+
+def markdown_text(text: str) -> str:
+    """Escape what Markdown would take for markup."""
+    return re.sub(r"([\\`*_\[\]|])", r"\\\1", html.escape(" ".join(text.split()), quote=False))
+
+
+def latex_float(columns: str, lines: Sequence[str], caption: str) -> str:
+    """Return lines as a table over the width of the page."""
+    body = "\n".join(lines)
+    return (
+        "\\begin{table*}\n\\centering\n\\setlength{\\tabcolsep}{4pt}\n"
+        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
+        f"\\caption{{{caption}}}\n\\end{{table*}}\n"
+    )
+
+
+def latex_line(cells: Sequence[str]) -> str:
+    """Return the cells of one line."""
+    return " & ".join(cells) + r" \\"
+
+
+def escape_latex(text: str) -> str:
+    r"""Return text in which LaTeX sees no commands.
+
+    Examples
+    --------
+    >>> print(escape_latex("30% of a_b"))
+    30\% of a\_b
+    """
+    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
