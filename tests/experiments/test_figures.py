@@ -13,7 +13,8 @@ from mabrfl.drawing import render
 from mabrfl.errors import ConfigError, OutputError, StateError
 from mabrfl.experiments.curves import curve, isolation_curve, selection_curves, share_curve
 from mabrfl.experiments.figures import CAPTIONS, FIGURES, draw, save_figures
-from mabrfl.experiments.panels import literal
+from mabrfl.experiments.layout import Column
+from mabrfl.experiments.panels import literal, looks
 from mabrfl.experiments.results import Cell
 from result_folders import make_cell
 
@@ -264,3 +265,19 @@ def test_many_shares_of_attackers_make_a_second_row_of_panels() -> None:
         panels = [axes for axes in figure.axes if axes.get_visible()]
         assert [panel.get_title(loc="left") for panel in panels] == ["10%", "20%", "30%", "40%"]
         assert len({round(panel.get_subplotspec().rowspan.start) for panel in panels}) == 2
+
+
+def test_every_pair_of_a_defense_and_a_selector_looks_different_even_without_dashes() -> None:
+    columns = [
+        Column(defense, "paper", selector)
+        for defense in ("krum", "median", "mab-rfl", "fedavg")
+        for selector in ("acs", "all", "uniform")
+    ]
+    found = looks(columns)
+    assert len({look["color"] for look in found.values()}) == len(columns)
+    assert found[Column("mab-rfl", "paper", "acs")]["color"] == "#0072B2"
+    assert len({found[Column("krum", "paper", name)]["linestyle"] for name in ("acs", "all", "uniform")}) == 3
+    assert (
+        found[Column("krum", "paper", "all")]["color"]
+        == looks([Column("krum", "paper", "all")])[Column("krum", "paper", "all")]["color"]
+    )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -25,6 +26,9 @@ _LOOKS: dict[tuple[str, str], tuple[str, Any, str]] = {
     ("median", ""): ("#7A4B1E", "dashed", "^"),
     ("fedavg", ""): ("#777777", "dotted", "h"),
 }
+# Where defenses are paired with several selectors: the defense's colour, paler if the selector is not its own.
+_SELECTORS: dict[str, tuple[str, str]] = {"acs": ("solid", "o"), "all": ("dashed", "s"), "uniform": ("dotted", "^")}
+_PALER = {"acs": 0.35, "all": 0.35, "uniform": 0.6}
 _MARKERS = ("p", "<", ">", "d", "8", "H")
 _PANEL = (3.3, 2.5)
 ACROSS = 3
@@ -44,12 +48,17 @@ def literal(text: str) -> str:
 def looks(columns: Sequence[Column]) -> dict[Column, dict[str, Any]]:
     """Return how to draw each column; a defense that is known looks the same in every figure."""
     found: dict[Column, dict[str, Any]] = {}
-    taken: set[tuple[str, str]] = set()
+    taken: set[tuple[str, str, str]] = set()
+    mixed = any(not column.own_selector for column in columns)
     for index, column in enumerate(columns):
-        key = (column.defense, column.preset if column.defense == MAB_RFL else "")
-        # The same defense with another selector or option needs a look of its own.
-        if key in _LOOKS and key not in taken and (column.own_selector or column.defense != MAB_RFL):
-            colour, dashes, marker = _LOOKS[key]
+        name = (column.defense, column.preset if column.defense == MAB_RFL else "")
+        # The same defense with another option, or a selector of the user's own, needs a look of its own.
+        key = (*name, column.selector)
+        if name in _LOOKS and key not in taken and (not mixed or column.selector in _SELECTORS):
+            colour, dashes, marker = _LOOKS[name]
+            if mixed:
+                dashes, marker = _SELECTORS[column.selector]
+                colour = colour if column.own_selector else _paler(colour, _PALER[column.selector])
             taken.add(key)
         else:
             colour = LINES[index % len(LINES)]
@@ -57,6 +66,11 @@ def looks(columns: Sequence[Column]) -> dict[Column, dict[str, Any]]:
         width = 2.2 if column.defense == MAB_RFL else 1.5
         found[column] = {"color": colour, "linestyle": dashes, "marker": marker, "linewidth": width}
     return found
+
+
+def _paler(colour: str, share: float) -> str:
+    red, green, blue = (1 - (1 - part) * (1 - share) for part in to_rgb(colour))
+    return to_hex((red, green, blue))
 
 
 def plot_curve(axes: Axes, shown: Curve, look: dict[str, Any], *, band: bool = True, **changes: Any) -> None:

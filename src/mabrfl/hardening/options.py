@@ -48,7 +48,8 @@ class HardenedOptions:
     majority_guard
         Never take half or more of the reputation for copies; when this fires, nobody is blamed.
     copies
-        ``collapse``: a group of copies has one vote. ``reject``: it has none.
+        ``collapse``: a group of copies has one vote, as long as one of them is more likely honest than
+        not. ``reject``: it has none.
     told_apart
         By how much a client's update must resemble its own past more than the copies resemble
         theirs, to be taken for the original; 0 switches this off.
@@ -105,7 +106,7 @@ class HardenedOptions:
     copies: Literal["collapse", "reject"] = "collapse"
     told_apart: float = 0.1
     memory: float = 0.8
-    panel_rounds: int = 10
+    panel_rounds: int = 20
     panel_size: int = 256
     separation: float = 0.5
     small_group: float = 0.4

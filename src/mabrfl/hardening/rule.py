@@ -25,6 +25,8 @@ from mabrfl.screening.momentum import MomentumMemory
 from mabrfl.updates import Cohort, Decision, Evidence, Reason
 
 _ALONE = 1
+_CREDIBLE = 0.5
+"""Reputation from which a client may speak for a group of copies: more likely honest than not."""
 _UNANIMOUS = 0.9
 """Median cosine from which momenta differ mostly by when their owners were selected, not by what they want."""
 
@@ -130,7 +132,8 @@ class HardenedRule:
             speaker, original = representative(group.members, panel.trust, panel.consistency, chosen.told_apart)
             blame = 1.0 if original else copy_blame(len(group.members))
             silenced = group.members[group.members != speaker]
-            if chosen.copies == "reject" and not original:
+            heard = original or (chosen.copies == "collapse" and panel.trust[speaker] >= _CREDIBLE)
+            if not heard:
                 silenced = group.members
             found.reject(silenced, "sybil", blame)
             if not original:

@@ -17,6 +17,7 @@ from mabrfl.errors import ConfigError, StateError
 from mabrfl.training.flat import trainable
 from mabrfl.training.local import Shard, to_tensor
 from mabrfl.training.seeding import seeded
+from mabrfl.training.trainer import EVALUATION_SLICE
 
 if TYPE_CHECKING:
     from mabrfl.data.dataset import Dataset
@@ -26,6 +27,11 @@ def workers(count: object) -> None:
     """Refuse anything but a whole number of at least one."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ConfigError(f"workers must be an integer of at least 1; got {count!r}")
+
+
+def useful_workers(count: int, clients: int, examples: int) -> int:
+    """Return as many of these workers as can ever have something to do: a client each, or a slice of the test set."""
+    return min(count, max(clients, -(-examples // EVALUATION_SLICE)))
 
 
 def memory(clients: int, parameters: int, copies: int) -> None:

@@ -115,8 +115,7 @@ class Engine(Closing):
         self._labels = dataset.test_labels
         where = checks.device(device)
         checks.workers(workers)
-        # More of them than there are clients, or slices of the test set, would never have anything to do.
-        workers = min(workers, max(len(self._shards), num_slices(self._labels)))
+        workers = checks.useful_workers(workers, len(self._shards), len(self._labels))
         module = checks.build(model, seed).to(where)
         channels_last = checks.fit(module, dataset, where)
         checks.shards(self._shards, dataset)
