@@ -26,6 +26,7 @@ from mabrfl.aggregation import (
     MultiKrum,
     TrimmedMean,
 )
+from mabrfl.presets import PRESETS
 from mabrfl.protocols import Rule
 from mabrfl.rng import generator
 
@@ -56,7 +57,7 @@ def defenses() -> dict[str, Defense]:
         "median": Median(),
         "trimmed-mean": TrimmedMean(num_malicious=ATTACKERS),
     }
-    presets: dict[str, Defense] = {f"mab-rfl {name}": MabRfl(preset=name) for name in ("paper", "reference")}
+    presets: dict[str, Defense] = {f"mab-rfl {name}": MabRfl(preset=name) for name in PRESETS}
     return presets | {name: Defense(rule) for name, rule in rules.items()}
 
 

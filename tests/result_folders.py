@@ -27,7 +27,7 @@ MANIFEST = {
 def run_config(**settings: Any) -> ResolvedConfig:
     """Return a run on MNIST at a small scale, with these settings on top."""
     small: dict[str, Any] = {"dataset": "mnist", "model": "mnist-cnn-small", "clients": 10, "rounds": 4, "workers": 1}
-    return resolve(RunConfig(**{**small, **settings}))
+    return resolve(RunConfig(**{**small, "preset": "paper", **settings}))
 
 
 def records_of(config: ResolvedConfig, final: float) -> list[RoundRecord]:

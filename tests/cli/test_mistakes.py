@@ -46,7 +46,7 @@ MISTAKES: dict[str, tuple[list[str], int, str]] = {
     "set no TOML": (["run", "--set", "rounds=[1"], CONFIG, "--set rounds: '[1' is not a TOML value"),
     "set two values": (["run", "--set", "rounds=1\nseed=2"], CONFIG, "is more than one value"),
     "set unknown key": (["run", "--set", "training.epoch=1"], CONFIG, "'epoch' in [training]; did you mean 'epochs'?"),
-    "set unknown option": (["run", "--set", "defense_options.alfa=1"], CONFIG, "did you mean 'alpha'?"),
+    "set unknown option": (["run", "--set", "defense_options.sepration=1"], CONFIG, "did you mean 'separation'?"),
     "set a mistyped value": (["run", "--set", 'rounds="3"'], CONFIG, "rounds must be an integer; got '3'"),
     "unknown kind": (["list", "atacks"], USAGE, "unknown kind 'atacks'; did you mean 'attacks'?"),
     "output is a file": (["run", "--out", "file"], OUTPUT, "output folder 'file' is a file"),

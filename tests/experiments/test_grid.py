@@ -39,7 +39,7 @@ def test_axes_are_multiplied_the_first_outermost() -> None:
 
 def test_an_axis_may_reach_into_sections_and_hold_lists() -> None:
     text = (
-        "axes.training.epochs = [1, 3]\naxes.'partition.sizes' = [[5, 9], [6, 8]]\naxes.defense_options.alpha = [-0.2]"
+        "axes.training.epochs = [1, 3]\naxes.'partition.sizes' = [[5, 9], [6, 8]]\naxes.defense_options.memory = [0.2]"
     )
     cells = sweep(text).cells
     assert [(cell.config.training.epochs, cell.config.partition.sizes) for cell in cells] == [
@@ -48,8 +48,8 @@ def test_an_axis_may_reach_into_sections_and_hold_lists() -> None:
         (3, (5, 9)),
         (3, (6, 8)),
     ]
-    assert cells[0].axes == {"training.epochs": 1, "partition.sizes": [5, 9], "defense_options.alpha": -0.2}
-    assert cells[0].config.defense_options["alpha"] == -0.2
+    assert cells[0].axes == {"training.epochs": 1, "partition.sizes": [5, 9], "defense_options.memory": 0.2}
+    assert cells[0].config.defense_options["memory"] == 0.2
 
 
 def test_a_point_of_an_axis_may_be_several_settings_under_one_label() -> None:
@@ -158,18 +158,22 @@ def test_any_other_setting_is_another_cell(key: str) -> None:
     assert identity(**extra, **{key: OTHERWISE[key]}) != identity(**extra)
 
 
-@pytest.mark.parametrize("option", sorted(asdict(options("paper", "digits"))))
-def test_any_other_option_of_the_defense_is_another_cell(option: str) -> None:
-    before = asdict(options("paper", "digits"))[option]
-    tried = [before + 1, before + 0.125, before - 0.125] if not isinstance(before, str) else WORDS[option]
+@pytest.mark.parametrize(
+    ("preset", "option"), [(preset, option) for preset in ("hardened", "paper") for option in asdict(options(preset))]
+)
+def test_any_other_option_of_the_defense_is_another_cell(preset: str, option: str) -> None:
+    before = asdict(options(preset, "digits"))[option]
+    if isinstance(before, str):
+        tried = WORDS[option]
+    else:
+        tried = [not before] if isinstance(before, bool) else [before + 1, before + 0.125, before - 0.125]
     found = set()
     for value in tried:
         try:
-            found.add(identity(**{f"defense_options.{option}": value}))
+            found.add(identity(preset=preset, **{f"defense_options.{option}": value}))
         except ConfigError:
             continue
-    assert found
-    assert identity() not in found
+    assert found - {identity(preset=preset)}
 
 
 WORDS = {
@@ -189,6 +193,11 @@ WORDS = {
     "small_cohort": ["count-crash"],
     "step_size": ["median"],
     "weighting": ["examples"],
+    "copy_vectors": ["raw"],
+    "grouping": ["chains"],
+    "copies": ["reject"],
+    "groups": ["first"],
+    "majority": ["heads"],
 }
 
 
@@ -215,7 +224,7 @@ MISTAKES = {
     "a value for a list": ("axes.seed = 3", "axes.seed must be a list of values; got 3"),
     "wrong value": ("axes.rounds = [1, 0]", "at rounds=0: rounds must be greater than or equal to 1; got 0"),
     "unknown defense": ("axes.defense = ['krumm']", "at defense=krumm: unknown defense 'krumm'; did you mean 'krum'?"),
-    "wrong option": ("axes.defense_options.alfa = [1]", "has no option 'alfa'; did you mean 'alpha'?"),
+    "wrong option": ("axes.defense_options.sepration = [1]", "has no option 'sepration'; did you mean 'separation'?"),
     "twice the same": ("axes.seed = [1]\naxes.row = [{seed = 2}]", "two axes set 'seed'"),
     "label that is no text": ("axes.row = [{label = 3, seed = 2}]", "a label must be a string; got 3"),
     "axes beside grids": ("axes.seed = [1]\n[[grid]]\naxes.seed = [2]", "[axes] at the top does not go with [[grid]]"),
@@ -352,4 +361,4 @@ def test_make_sweeps_names_every_experiment_that_a_laptop_can_finish() -> None:
 def test_no_experiment_leaves_the_preset_to_the_default() -> None:
     # A new default would make other cells of all of them, and MAB-RFL's columns would be those of another preset.
     for path in EXPERIMENTS:
-        assert re.search(r'^\[base\]\npreset = "paper"$', path.read_text(), flags=re.MULTILINE), path.name
+        assert re.search(r'^\[base\]\npreset = "(paper|hardened)"$', path.read_text(), flags=re.MULTILINE), path.name

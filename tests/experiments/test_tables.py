@@ -186,6 +186,16 @@ def test_the_preset_reference_is_in_the_same_table_although_its_conditions_diffe
     assert len(arrange(cells)) == 1
 
 
+def test_another_defense_is_one_column_whether_it_was_run_with_the_new_default_or_with_the_papers_conditions() -> None:
+    cells = [
+        make_cell(90.0, defense="krum", preset=preset, seed=seed) for seed, preset in enumerate(("paper", "hardened"))
+    ]
+    assert [column.label for column in only(cells).grid.columns] == ["Krum"]
+    assert [column.label for column in only([make_cell(90.0, defense="krum", preset="reference")]).grid.columns] == [
+        "Krum reference"
+    ]
+
+
 def test_the_caption_says_what_was_run() -> None:
     text = " ".join(only([make_cell(90.0, defense="krum")]).notes())
     assert "10 clients with 10 to 500 examples each, dominant labels (q = 0.5), 3 local epochs of adam" in text

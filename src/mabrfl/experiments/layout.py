@@ -245,7 +245,11 @@ def _column(cell: Cell) -> tuple[Column, dict[str, str]]:
     settings = {name: value for name, value in _flat(config).items() if name not in _NOT_OF_A_COLUMN}
     assumed = config.get("assumed_malicious", cell.num_attackers)
     settings["assumed_malicious"] = "true" if assumed == cell.num_attackers else str(assumed)
-    return Column(config["defense"], config["preset"], config["selector"]), settings
+    # To another defense than MAB-RFL a preset is the conditions of the run, and hardened has the paper's.
+    preset = config["preset"]
+    if config["defense"] != MAB_RFL and config["selector"] != "acs" and preset == "hardened":
+        preset = "paper"
+    return Column(config["defense"], preset, config["selector"]), settings
 
 
 def _flat(settings: Any, prefix: str = "") -> dict[str, str]:
