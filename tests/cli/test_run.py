@@ -46,7 +46,7 @@ def test_the_written_configuration_runs_again_and_is_the_same_run(mabrfl: Callab
 @pytest.mark.usefixtures("without_pictures")
 def test_without_a_terminal_each_round_is_one_line(mabrfl: Callable[..., Any]) -> None:
     lines = mabrfl("run", "--rounds", "3", *ATTACK).out.splitlines()
-    assert lines[0] == "digits, mlp, mab-rfl (paper), lie by 6 of 20 clients, seed 0"
+    assert lines[0] == "digits, mlp, mab-rfl (hardened), lie by 6 of 20 clients, seed 0"
     assert lines[1].startswith("round 1/3  accuracy 10.00 %  selected 20  sybil 0  outlier 0  caught 0  missed 6")
     assert lines[2].startswith("round 2/3  accuracy 20.00 %  selected 20  sybil 6  outlier 0  caught 6  missed 0")
     assert "ETA" in lines[3]
@@ -65,13 +65,13 @@ def test_the_default_folder_is_named_after_the_run_and_numbered(mabrfl: Callable
 @pytest.mark.usefixtures("without_pictures")
 def test_options_win_over_the_file_and_set_reaches_everything(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text("rounds = 9\nseed = 4\n[training]\nepochs = 2\n")
-    settings = ["training.epochs=1", "defense_options.alpha=-0.2", "partition.sizes=[5, 9]", "partition.kind=iid"]
+    settings = ["training.epochs=1", "defense_options.memory=0.2", "partition.sizes=[5, 9]", "partition.kind=iid"]
     done = mabrfl(
         "run", "my.toml", "--rounds", "1", *(part for text in settings for part in ("--set", text)), "--out", "o"
     )
     assert done.code == 0
     run = resolve(load_config(tmp_path / "o" / "config.toml"))
-    assert (run.rounds, run.seed, run.training.epochs, run.defense_options["alpha"]) == (1, 4, 1, -0.2)
+    assert (run.rounds, run.seed, run.training.epochs, run.defense_options["memory"]) == (1, 4, 1, 0.2)
     assert (run.partition.sizes, run.partition.kind) == ((5, 9), "iid")
 
 
