@@ -8,7 +8,7 @@ JOBS ?= 2
 PIP_FLAGS ?=
 ARGS ?=
 # Experiments in order of value, and the longest time that `make sweeps` spends on each before it goes on to the next.
-SWEEPS ?= table1-mnist-laptop hardening table1-mnist figure1a figure1b selection table1-cifar10-laptop
+SWEEPS ?= table1-mnist-laptop hardening hardening-ablation table1-mnist figure1a figure1b selection table1-cifar10-laptop
 BUDGET ?= 2h
 
 BIN := $(VENV)/bin

@@ -167,7 +167,9 @@ def test_an_attack_may_be_a_plain_function_and_rehearse():
         return -view.own_updates
 
     nosy.knowledge = "full"
-    with small_federation(Normed, defense=MabRfl("paper", seed=0), attack=nosy, attackers={0, 1}, rounds=3) as simulation:
+    with small_federation(
+        Normed, defense=MabRfl("paper", seed=0), attack=nosy, attackers={0, 1}, rounds=3
+    ) as simulation:
         records = list(simulation.run())
     assert rehearsed
     for record in records:

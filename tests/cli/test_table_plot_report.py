@@ -60,6 +60,22 @@ def test_table_goes_into_a_file_as_a_whole(mabrfl: Callable[..., Any], tmp_path:
     assert os.listdir(tmp_path / "new") == ["table.csv"]
 
 
+@pytest.mark.usefixtures("sweep")
+def test_table_of_detection_has_a_row_per_condition_from_folder_and_packed_file_alike(
+    mabrfl: Callable[..., Any],
+) -> None:
+    done = mabrfl("table", "small", "--detection")
+    assert (done.code, done.err) == (0, "")
+    (row,) = [line for line in done.out.splitlines() if "LIE" in line and "MAB-RFL" in line]
+    # Over two seeds, of which one has a clean run at 98; 3 of 4 rejections are right, half of the attackers are caught.
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells[3:7] == ["96.50 ± 0.71", "−2.00 (1 of 2)", "75.0 ± 0.0", "50.0 ± 0.0"]
+    assert mabrfl("pack", "small", "small.json.gz").code == 0
+    for options in ([], ["--format", "csv"], ["--format", "latex"], ["--metric", "mean_last10"]):
+        told = ["--detection", *options]
+        assert mabrfl("table", "small.json.gz", *told).out == mabrfl("table", "small", *told).out != ""
+
+
 def test_results_given_twice_are_taken_once_and_more_seeds_are_added(
     mabrfl: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -97,6 +113,7 @@ MISTAKES: dict[str, tuple[list[str], int, str]] = {
     "a file that is none": (["report", "file"], STATE, "is not a packed results file, or is damaged"),
     "an unknown format": (["table", "small", "--format", "html"], USAGE, "--format: unknown 'html'; known: csv"),
     "an unknown metric": (["table", "small", "--metric", "accuracy"], USAGE, "did you mean 'final_accuracy'"),
+    "ranks of detection": (["table", "small", "--detection", "--ranks"], USAGE, "--ranks does not go with --detection"),
     "an unknown figure": (["plot", "small", "--figure", "sampler"], USAGE, "did you mean 'sampling'?"),
     "an unknown picture": (["plot", "small", "--format", "pdf"], USAGE, "--format: unknown 'pdf'"),
     "a figure that cannot be": (["plot", "small", "--figure", "sampling"], STATE, "needs runs that are done"),
@@ -133,8 +150,10 @@ def test_render_writes_every_table_and_figure_beside_the_packed_file_and_again_t
     assert (done.code, done.err) == (0, "")
     there = {path.name: path.read_bytes() for path in (tmp_path / "results" / "small").iterdir()}
     assert sorted(done.out.split()) == sorted(f"results/small/{name}" for name in there)
-    assert {"table.md", "table.tex", "table.csv"} < set(there)
+    assert {"table.md", "table.tex", "table.csv", "detection.md", "detection.csv"} < set(there)
     assert there["table.md"].decode() == mabrfl("table", "small", "--ranks").out
+    assert there["detection.md"].decode() == mabrfl("table", "small", "--detection").out
+    assert there["detection.csv"].decode() == mabrfl("table", "small", "--detection", "--format", "csv").out
     assert mabrfl("plot", "small", "--compare", "--format", "svg", "--out", "p").code == 0
     pictures = {path.name: path.read_bytes() for path in (tmp_path / "p").iterdir()}
     assert {name: data for name, data in there.items() if name.endswith(".svg")} == pictures
@@ -155,3 +174,18 @@ def test_render_of_a_sweep_that_has_not_begun_has_its_tables(mabrfl: Callable[..
     write_sweep(tmp_path / "s", [({"defense": "krum"}, None)])
     assert mabrfl("pack", "s", "s.json.gz").code == 0
     assert mabrfl("render", "s.json.gz").out.split() == ["s/table.md", "s/table.tex", "s/table.csv"]
+
+
+def test_render_has_a_table_of_detection_where_anybody_attacks_or_mab_rfl_runs(
+    mabrfl: Callable[..., Any], tmp_path: Path
+) -> None:
+    runs = {
+        "attacked": {"defense": "krum", "attack": "lie", "attackers": 0.3},
+        "ours": {},
+        "neither": {"defense": "krum"},
+    }
+    for name, settings in runs.items():
+        write_sweep(tmp_path / name, [(settings, None)])
+        assert mabrfl("pack", name, f"{name}.json.gz").code == 0
+        names = mabrfl("render", f"{name}.json.gz").out.split()
+        assert (f"{name}/detection.md" in names) is (f"{name}/detection.csv" in names) is (name != "neither")

@@ -17,7 +17,8 @@ def render(
 
     PACKED: files of mabrfl pack, NAME.json.gz; what is made of each goes into the folder NAME.
 
-    Tables with ranks as Markdown, LaTeX and CSV, all figures as SVG with the paper's values; the same bytes each time.
+    Tables with ranks as Markdown, LaTeX and CSV, who was detected as Markdown and CSV, all figures as SVG with the
+    paper's values; the same bytes each time.
     """
     from mabrfl.experiments.rendering import write_rendered
 

@@ -1,10 +1,11 @@
-"""``mabrfl table``: the paper's Table 1 from results."""
+"""``mabrfl table``: the paper's Table 1 from results, or who was detected and who was not."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
 
 from mabrfl.cli.results import Paths, cells_of, one_of, put, read
@@ -24,6 +25,13 @@ def table(
         bool,
         typer.Option("--ranks", help="Also the ranks in each row beside the paper's, and the differences by defense."),
     ] = False,
+    detection: Annotated[
+        bool,
+        typer.Option(
+            "--detection",
+            help="Instead: precision, recall, isolation, selection and accuracy less clean, by condition.",
+        ),
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="File to write (default: standard output).")] = None,
 ) -> None:
     """Show results in the layout of the paper's Table 1.
@@ -31,11 +39,20 @@ def table(
     RESULTS: a sweep's folder, a packed file, or the folder of a run.
 
     Mean and deviation over seeds, the best two of a row marked, the paper's figures beside ours.
+
+    With --detection: a row per attack, defense and condition, and what became of attackers and honest clients.
     """
+    from mabrfl.experiments.detection import detection_table
+    from mabrfl.experiments.detection_formats import DETECTION_FORMATS
     from mabrfl.experiments.table_formats import FORMATS
     from mabrfl.experiments.tables import METRICS, tabulate
 
     writer = FORMATS[one_of("--format", format_, list(FORMATS))]
     one_of("--metric", metric, list(METRICS))
-    tables = tabulate(cells_of(read(results)), metric)  # type: ignore[arg-type] # just checked
-    put(writer(tables, compare=compare, ranks=ranks), out)
+    if detection and ranks:
+        raise click.UsageError("--ranks does not go with --detection, whose rows are not ranked")
+    cells = cells_of(read(results))
+    if detection:
+        put(DETECTION_FORMATS[format_](detection_table(cells, metric)), out)  # type: ignore[arg-type] # just checked
+    else:
+        put(writer(tabulate(cells, metric), compare=compare, ranks=ranks), out)  # type: ignore[arg-type] # as above

@@ -83,21 +83,30 @@ def isolation_curve(cells: Sequence[Cell], last: str) -> Curve:
         ``last_selected``: out is who is never selected again until the end of the run; ``last_accepted``: whose
         updates are never accepted again. Whom that last befell in the last round of all is not out.
     """
-    end = max((int(cell.series["round"][-1] or 0) for cell in cells if cell.series.get("round")), default=0)
+    end = max((_end(cell) for cell in cells), default=0)
     rounds = np.arange(end + 1, dtype=np.float64)
-    ends = np.array(
-        [
-            when
-            for cell in cells
-            for attacker, when in zip(cell.clients.get("attacker", ()), cell.clients.get(last, ()), strict=False)
-            if attacker
-        ],
-        dtype=np.float64,
-    )
-    if not len(ends):
+    out = np.array(isolation_rounds(cells, last))
+    if not len(out):
         return Curve(rounds, np.full(len(rounds), np.nan))
-    out = (ends[None, :] <= rounds[:, None]) & (ends[None, :] < end)
-    return Curve(rounds, 100 * out.mean(axis=1))
+    return Curve(rounds, 100 * (out[None, :] <= rounds[:, None]).mean(axis=1))
+
+
+def isolation_rounds(cells: Sequence[Cell], last: str) -> list[float]:
+    """Return for each attacker of these cells the round after which it is out for good; infinity if it never is.
+
+    See :func:`isolation_curve` for what that means. An attacker that changes its id is counted under each of them.
+    """
+    return [
+        float(when) if when < _end(cell) else np.inf
+        for cell in cells
+        for attacker, when in zip(cell.clients.get("attacker", ()), cell.clients.get(last, ()), strict=False)
+        if attacker
+    ]
+
+
+def _end(cell: Cell) -> int:
+    rounds = cell.series.get("round")
+    return int(rounds[-1] or 0) if rounds else 0
 
 
 def _stack(cells: Sequence[Cell], name: str) -> tuple[Numbers, Numbers]:

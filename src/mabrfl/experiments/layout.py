@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from mabrfl.config.toml import one_line
 from mabrfl.experiments import paper
+from mabrfl.experiments.naming import attack_name, dataset_name, defense_name, own_name, selector_name
 from mabrfl.experiments.results import Cell
 
 T = TypeVar("T", "Row", "Column")
@@ -18,25 +19,6 @@ T = TypeVar("T", "Row", "Column")
 MAB_RFL = "mab-rfl"
 _BASELINES = ("fedavg", "fedavg-uniform")
 
-DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "digits": "digits"}
-_DEFENSES = {
-    **paper.defense_names(),
-    "multi-krum": "Multi-Krum",
-    "trimmed-mean": "Trimmed mean",
-    "geometric-median": "Geometric median",
-    "fedavg-uniform": "FedAvg uniform",
-}
-_ATTACKS = {
-    **paper.attack_names(),
-    "none": "—",
-    "min-max": "Min-Max",
-    "min-sum": "Min-Sum",
-    "ipm": "IPM",
-    "sign-flip": "Sign flip",
-    "gaussian": "Gaussian",
-    "mimic": "Mimic",
-}
-_SELECTORS = {"acs": "ACS", "thompson-top": "Thompson", "uniform": "uniform", "all": "all"}
 _PRESETS = ("paper", "reference", "hardened")
 
 _PARTITION = ("kind", "q", "concentration", "sizes")
@@ -63,8 +45,8 @@ class Setting:
     @property
     def title(self) -> str:
         """The setting in a few words."""
-        name = DATASETS.get(self.dataset, _own(self.dataset))
-        return f"{name}, {_own(self.model)}, {_number(self.rounds, 'round')}"
+        name = dataset_name(self.dataset)
+        return f"{name}, {own_name(self.model)}, {_number(self.rounds, 'round')}"
 
     @property
     def description(self) -> str:
@@ -104,7 +86,7 @@ class Row:
     @property
     def label(self) -> str:
         """The attack as the paper names it."""
-        name = _ATTACKS.get(self.attack, _own(self.attack))
+        name = attack_name(self.attack)
         return f"{name}, {self.variant}" if self.variant else name
 
 
@@ -130,11 +112,11 @@ class Column:
     @property
     def label(self) -> str:
         """The defense as the paper names it, with what the paper does not have."""
-        name = _DEFENSES.get(self.defense, _own(self.defense))
+        name = defense_name(self.defense)
         if self.defense == MAB_RFL or self.preset != "paper":
             name += f" {one_line(self.preset)}"
         if not self.own_selector:
-            name += f" + {_SELECTORS.get(self.selector, _own(self.selector))}"
+            name += f" + {selector_name(self.selector)}"
         return f"{name}, {self.variant}" if self.variant else name
 
 
@@ -184,8 +166,8 @@ def setting_of(cell: Cell) -> Setting:
     """Return what a cell shares with those it may be compared with."""
     config = cell.config
     partition, training = config["partition"], config["training"]
-    unused = {"dominant-label": "concentration", "dirichlet": "q"}.get(partition.get("kind", ""), "")
-    rest = [(name, partition[name]) for name in _PARTITION if name in partition and name != unused]
+    unused = unused_of(cell)
+    rest = [(name, partition[name]) for name in _PARTITION if name in partition and f"partition.{name}" not in unused]
     rest += [(name, training[name]) for name in _TRAINING if name in training]
     return Setting(
         config["dataset"],
@@ -194,6 +176,23 @@ def setting_of(cell: Cell) -> Setting:
         config["clients"],
         tuple((name, json.dumps(value, sort_keys=True)) for name, value in rest),
     )
+
+
+def column_of(cell: Cell) -> Column:
+    """Return a cell's defense, preset and selector.
+
+    To another defense than MAB-RFL a preset is the conditions of the run, and hardened has the paper's.
+    """
+    defense, preset, selector = (cell.config[key] for key in ("defense", "preset", "selector"))
+    same = preset == "hardened" and defense != MAB_RFL and selector != "acs"
+    return Column(defense, "paper" if same else preset, selector)
+
+
+def unused_of(cell: Cell) -> frozenset[str]:
+    """Return the settings that a cell has and that its kind of partition makes no use of."""
+    kind = cell.config["partition"].get("kind")
+    unused = {"dominant-label": "concentration", "dirichlet": "q"}.get(kind if isinstance(kind, str) else "")
+    return frozenset({f"partition.{unused}"} if unused else ())
 
 
 def slug(*parts: str) -> str:
@@ -216,7 +215,7 @@ def _grid(setting: Setting, cells: Sequence[Cell]) -> Grid:
     return Grid(
         setting,
         tuple(sorted(set(rows), key=_row_order)),
-        tuple(sorted(set(columns), key=_column_order)),
+        tuple(sorted(set(columns), key=column_order)),
         {place: tuple(sorted(found, key=lambda cell: cell.config["seed"])) for place, found in places.items()},
         tuple(cells),
     )
@@ -245,11 +244,7 @@ def _column(cell: Cell) -> tuple[Column, dict[str, str]]:
     settings = {name: value for name, value in _flat(config).items() if name not in _NOT_OF_A_COLUMN}
     assumed = config.get("assumed_malicious", cell.num_attackers)
     settings["assumed_malicious"] = "true" if assumed == cell.num_attackers else str(assumed)
-    # To another defense than MAB-RFL a preset is the conditions of the run, and hardened has the paper's.
-    preset = config["preset"]
-    if config["defense"] != MAB_RFL and config["selector"] != "acs" and preset == "hardened":
-        preset = "paper"
-    return Column(config["defense"], preset, config["selector"]), settings
+    return column_of(cell), settings
 
 
 def _flat(settings: Any, prefix: str = "") -> dict[str, str]:
@@ -268,7 +263,7 @@ def _row_order(row: Row) -> tuple[Any, ...]:
     return row.percent, order.index(row.attack) if row.attack in order else len(order), row.attack, row.variant
 
 
-def _column_order(column: Column) -> tuple[Any, ...]:
+def column_order(column: Column) -> tuple[Any, ...]:
     """As in the paper: other defenses, MAB-RFL, FedAvg; what the paper does not have before MAB-RFL."""
     others = [name for name in paper.defense_names() if name not in (MAB_RFL, *_BASELINES)]
     if column.defense in others:
@@ -277,11 +272,6 @@ def _column_order(column: Column) -> tuple[Any, ...]:
         place = len(others) + (1 if column.defense == MAB_RFL else 2 if column.defense in _BASELINES else 0)
     preset = _PRESETS.index(column.preset) if column.preset in _PRESETS else len(_PRESETS)
     return place, column.defense, preset, column.preset, not column.own_selector, column.selector, column.variant
-
-
-def _own(name: str) -> str:
-    """Return how something that is not of this package is called: ``module:Name`` by its name alone."""
-    return one_line(name.rpartition(":")[2] or name)
 
 
 def _partition(told: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """What is made of packed results and kept beside them: the one list for the command, the docs and the tests.
 
-Of ``NAME.json.gz`` that is the folder ``NAME`` with the tables in every format, ranks included, and every figure that
-the results have, as SVG, with the paper's own values.
+Of ``NAME.json.gz`` that is the folder ``NAME`` with the tables in every format, ranks included, the table of detection
+where there is anything to detect, and every figure that the results have, as SVG, with the paper's own values.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from pathlib import Path
 
 from mabrfl.drawing import render
 from mabrfl.errors import ConfigError, StateError
+from mabrfl.experiments.detection import DetectionTable, detection_table, has_detection
+from mabrfl.experiments.detection_formats import detection_csv, detection_markdown
 from mabrfl.experiments.figures import draw
 from mabrfl.experiments.files import write_whole
 from mabrfl.experiments.results import PACKED_ENDING, Results, load_results
@@ -25,6 +27,11 @@ TABLES: Mapping[str, Callable[..., str]] = {
     "table.csv": partial(as_csv, ranks=True),
 }
 """By the names of their files; figures have names of their own, with :data:`PICTURE` at their end."""
+DETECTION: Mapping[str, Callable[[DetectionTable], str]] = {
+    "detection.md": detection_markdown,
+    "detection.csv": detection_csv,
+}
+"""The same of the table of detection."""
 PICTURE = ".svg"
 
 
@@ -47,6 +54,10 @@ def rendered(results: Results) -> Iterator[tuple[str, bytes]]:
     tables = tabulate(results.cells)
     for name, write in TABLES.items():
         yield name, write(tables).encode("utf-8")
+    if has_detection(results.cells):
+        detection = detection_table(results.cells)
+        for name, write_detection in DETECTION.items():
+            yield name, write_detection(detection).encode("utf-8")
     try:
         figures = draw(results.cells, compare=True)
     except StateError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -121,16 +121,17 @@ def tabulate(cells: Iterable[Cell], metric: Metric = "final_accuracy") -> list[T
 def _table(grid: Grid, metric: Metric) -> Table:
     entries: dict[tuple[Row, Column], Entry] = {}
     for row in grid.rows:
-        plain = {column: _entry(grid, row, column, metric) for column in grid.columns}
+        plain = {
+            column: entry_of(grid.at(row, column), metric, grid.paper_accuracy(row, column)) for column in grid.columns
+        }
         marks = _marks({column: entry.mean for column, entry in plain.items() if column.ranked})
         for column, entry in plain.items():
             entries[row, column] = Entry(**{**vars(entry), "mark": marks.get(column, "")})
     return Table(grid, metric, entries)
 
 
-def _entry(grid: Grid, row: Row, column: Column, metric: Metric) -> Entry:
-    cells = grid.at(row, column)
-    known = grid.paper_accuracy(row, column)
+def entry_of(cells: Sequence[Cell], metric: Metric, known: float | None = None) -> Entry:
+    """Return the entry of cells that differ by their seed, with the paper's figure if it is known."""
     if not cells:
         return Entry("unplanned", paper=known)
     values = [value for value in (cell.measured(metric) for cell in cells) if value is not None]

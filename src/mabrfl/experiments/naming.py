@@ -1,0 +1,51 @@
+"""What data sets, defenses, attacks and selectors are called in tables and figures: as the paper does, where it can."""
+
+from __future__ import annotations
+
+from mabrfl.config.toml import one_line
+from mabrfl.experiments import paper
+
+_DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "digits": "digits"}
+_DEFENSES = {
+    **paper.defense_names(),
+    "multi-krum": "Multi-Krum",
+    "trimmed-mean": "Trimmed mean",
+    "geometric-median": "Geometric median",
+    "fedavg-uniform": "FedAvg uniform",
+}
+_ATTACKS = {
+    **paper.attack_names(),
+    "none": "—",
+    "min-max": "Min-Max",
+    "min-sum": "Min-Sum",
+    "ipm": "IPM",
+    "sign-flip": "Sign flip",
+    "gaussian": "Gaussian",
+    "mimic": "Mimic",
+}
+_SELECTORS = {"acs": "ACS", "thompson-top": "Thompson", "uniform": "uniform", "all": "all"}
+
+
+def dataset_name(dataset: str) -> str:
+    """Return how a data set is called."""
+    return _DATASETS.get(dataset, own_name(dataset))
+
+
+def defense_name(defense: str) -> str:
+    """Return how a defense is called."""
+    return _DEFENSES.get(defense, own_name(defense))
+
+
+def attack_name(attack: str) -> str:
+    """Return how an attack is called."""
+    return _ATTACKS.get(attack, own_name(attack))
+
+
+def selector_name(selector: str) -> str:
+    """Return how a selector is called."""
+    return _SELECTORS.get(selector, own_name(selector))
+
+
+def own_name(name: str) -> str:
+    """Return how something that is not of this package is called: ``module:Name`` by its name alone."""
+    return one_line(name.rpartition(":")[2] or name)
