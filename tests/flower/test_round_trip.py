@@ -55,14 +55,14 @@ def _content(record, number):
 
 def test_a_run_through_flower_equals_the_simulators_run_bit_for_bit():
     config = RunConfig(
-        dataset="digits", clients=8, rounds=3, seed=5, workers=1, attack="label-flip", attackers=2, preset="paper"
+        dataset="digits", clients=10, rounds=3, seed=2, workers=1, attack="label-flip", attackers=3, preset="paper"
     )
     with build_simulation(config) as simulation:
         engine = simulation._engine
         start = simulation.model.weights.copy()
-        grid = MemoryGrid({100 + k: _digits_client(simulation, k) for k in range(8)})
+        grid = MemoryGrid({100 + k: _digits_client(simulation, k) for k in range(10)})
         strategy = RobustStrategy(
-            MabRfl("paper", seed=5, dataset="digits"),
+            MabRfl("paper", seed=2, dataset="digits"),
             min_train_nodes=1,
             identify=lambda grid, nodes: {node.node_id: node.node_id - 100 for node in nodes},
             **QUIET,
@@ -86,7 +86,7 @@ def _digits_client(simulation, k):
 
     dataset, attackers = simulation.dataset, simulation.attackers
     partition = _partition(simulation.config, dataset)
-    shard = make_shards(dataset, partition, attack=simulation.attack, attackers=attackers, seed=5)[k]
+    shard = make_shards(dataset, partition, attack=simulation.attack, attackers=attackers, seed=2)[k]
     labels = dataset.train_labels.copy()
     if k in attackers:
         labels[shard.indices] = shard.poisoned_labels
@@ -98,7 +98,7 @@ def _digits_client(simulation, k):
         options = _training(simulation.config)
         number = round_in(message)
         train_client(
-            network, dataset.train_inputs, labels, options, seed=5, round=number, client=k, examples=shard.indices
+            network, dataset.train_inputs, labels, options, seed=2, round=number, client=k, examples=shard.indices
         )
         return reply_to(message, {"all.weight": flatten(trainable(network))})
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mabrfl._version import __version__
-from mabrfl.cli import data, demo, listing, pack, plot, report_page, run, sweep, table
+from mabrfl.cli import audit, data, demo, listing, pack, plot, report_page, run, sweep, table
 from mabrfl.cli.once import OnceCommand
 from mabrfl.cli.stopping import Stopped, stop_on_sigterm
 from mabrfl.errors import MabRflError
@@ -37,6 +37,7 @@ app.command("report", cls=OnceCommand)(report_page.report)
 app.command("pack", cls=OnceCommand)(pack.pack)
 app.command("demo", cls=OnceCommand)(demo.demo)
 app.command("list", cls=OnceCommand)(listing.listing)
+app.add_typer(audit.app, name="audit")
 app.add_typer(data.app, name="data")
 
 
