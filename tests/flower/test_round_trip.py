@@ -81,11 +81,11 @@ def _digits_client(simulation, k):
 
     from mabrfl.catalog import build_model
     from mabrfl.federation import make_shards
-    from mabrfl.simulator import _partition, _training
+    from mabrfl.simulator import partition_of, training_of
     from mabrfl.training.flat import flatten, trainable, unflatten
 
     dataset, attackers = simulation.dataset, simulation.attackers
-    partition = _partition(simulation.config, dataset)
+    partition = partition_of(simulation.config, dataset)
     shard = make_shards(dataset, partition, attack=simulation.attack, attackers=attackers, seed=2)[k]
     labels = dataset.train_labels.copy()
     if k in attackers:
@@ -95,7 +95,7 @@ def _digits_client(simulation, k):
         torch.set_num_threads(1)
         network = build_model("mlp", dataset.train_inputs.shape[1:], dataset.num_classes)
         unflatten(arrays_in(message)["all.weight"], trainable(network))
-        options = _training(simulation.config)
+        options = training_of(simulation.config)
         number = round_in(message)
         train_client(
             network, dataset.train_inputs, labels, options, seed=2, round=number, client=k, examples=shard.indices
