@@ -14,10 +14,12 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
-# A ServerApp's process is told its task, run and node by Flower; messages carry them.
-TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
-
 Answer = Callable[[Message], "Message | Sequence[Message] | None"]
+
+
+def pretend_a_task() -> None:
+    """Say who we are, as Flower tells the process of a ServerApp; messages carry it."""
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
 
 
 class MemoryGrid(Grid):

@@ -130,9 +130,10 @@ def test_a_changed_audit_is_refused_on_resume(tmp_path):
 SCRIPT = """
 import os, sys
 sys.path[:0] = {paths!r}
-from flower_grid import MemoryGrid, honest, model
+from flower_grid import MemoryGrid, honest, model, pretend_a_task
 from mabrfl.flower import MabRflStrategy
-from mabrfl.recording import atomic
+
+pretend_a_task()
 
 left = int(sys.argv[2])
 def counted(call):

@@ -48,14 +48,12 @@ class Tampered(OneByOneGrid):
         import time
 
         waiting, replies = set(self.push_messages(messages)), []
-        asked = set(waiting)
         while waiting:
             for mid in sorted(waiting):
                 found = self.pull_messages([mid])
                 replies += found
                 waiting -= {mid} if found else set()
             time.sleep(self.pull_interval)
-        assert asked
         return replies
 
 
@@ -64,7 +62,7 @@ def outcome(strategy, grid: Grid, name: str) -> dict:
     start = model()
     try:
         result = strategy.start(
-            grid, start, num_rounds=ROUNDS, timeout=20, train_config=ConfigRecord({"malformed": name})
+            grid, start, num_rounds=ROUNDS, timeout=60, train_config=ConfigRecord({"malformed": name})
         )
     except Exception as error:  # noqa: BLE001 (that is what is measured)
         return {"ended": f"{type(error).__name__}: {error}"[:200]}
@@ -79,20 +77,23 @@ def outcome(strategy, grid: Grid, name: str) -> dict:
 def main(grid: Grid, context: Context) -> None:
     told = {}
     path = Path(str(context.run_config["results"]))
-    for name in [*MALFORMED, *LATE]:
+    nodes = int(str(context.run_config["nodes"]))
+    for name in str(context.run_config["case"]).split(";") if context.run_config["case"] else [*MALFORMED, *LATE]:
         used = Tampered(grid, LATE[name][0]()) if name in LATE else grid
         folder = path.parent / "state"
         shutil.rmtree(folder, ignore_errors=True)
-        ours = RobustStrategy("fedavg", fraction_evaluate=0.0, min_available_nodes=10, state_dir=folder)
+        ours = RobustStrategy("fedavg", fraction_evaluate=0.0, min_available_nodes=nodes, state_dir=folder)
         row = {"ours": outcome(ours, used, name)}
         replies = [
             row for row in read_audit(folder / "audit.jsonl") if row["kind"] == "reply" and row["round"] == ROUNDS
         ]
+        row["reputation"] = list(ours.defense.reputation.values())
         row["accepted"] = sum(reply["verdict"] == "accepted" for reply in replies)
         row["quarantined"] = [
             [reply["reason"], reply["blamed"]] for reply in replies if reply["verdict"] == "quarantined"
         ]
-        used = Tampered(grid, LATE[name][0]()) if name in LATE else grid
-        row["fedavg"] = outcome(FedAvg(min_available_nodes=10, fraction_evaluate=0.0), used, name)
+        if context.run_config["beside-fedavg"]:
+            used = Tampered(grid, LATE[name][0]()) if name in LATE else grid
+            row["fedavg"] = outcome(FedAvg(min_available_nodes=10, fraction_evaluate=0.0), used, name)
         told[name] = row
     path.write_text(json.dumps(told, indent=1))
