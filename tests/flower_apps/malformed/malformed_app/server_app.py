@@ -17,8 +17,6 @@ from mabrfl.recording.audit import read_audit
 
 app = ServerApp()
 
-ROUNDS = 2
-
 
 class Tampered(OneByOneGrid):
     """The real grid, in which the replies of one node are exchanged on their way."""
@@ -57,12 +55,12 @@ class Tampered(OneByOneGrid):
         return replies
 
 
-def outcome(strategy, grid: Grid, name: str) -> dict:
-    """Run a strategy for two rounds and say how it ended."""
+def outcome(strategy, grid: Grid, name: str, rounds: int) -> dict:
+    """Run a strategy and say how it ended."""
     start = model()
     try:
         result = strategy.start(
-            grid, start, num_rounds=ROUNDS, timeout=60, train_config=ConfigRecord({"malformed": name})
+            grid, start, num_rounds=rounds, timeout=60, train_config=ConfigRecord({"malformed": name})
         )
     except Exception as error:  # noqa: BLE001 (that is what is measured)
         return {"ended": f"{type(error).__name__}: {error}"[:200]}
@@ -77,15 +75,15 @@ def outcome(strategy, grid: Grid, name: str) -> dict:
 def main(grid: Grid, context: Context) -> None:
     told = {}
     path = Path(str(context.run_config["results"]))
-    nodes = int(str(context.run_config["nodes"]))
+    nodes, rounds = int(str(context.run_config["nodes"])), int(str(context.run_config["rounds"]))
     for name in str(context.run_config["case"]).split(";") if context.run_config["case"] else [*MALFORMED, *LATE]:
         used = Tampered(grid, LATE[name][0]()) if name in LATE else grid
         folder = path.parent / "state"
         shutil.rmtree(folder, ignore_errors=True)
         ours = RobustStrategy("fedavg", fraction_evaluate=0.0, min_available_nodes=nodes, state_dir=folder)
-        row = {"ours": outcome(ours, used, name)}
+        row = {"ours": outcome(ours, used, name, rounds)}
         replies = [
-            row for row in read_audit(folder / "audit.jsonl") if row["kind"] == "reply" and row["round"] == ROUNDS
+            row for row in read_audit(folder / "audit.jsonl") if row["kind"] == "reply" and row["round"] == rounds
         ]
         row["reputation"] = list(ours.defense.reputation.values())
         row["accepted"] = sum(reply["verdict"] == "accepted" for reply in replies)
@@ -94,6 +92,6 @@ def main(grid: Grid, context: Context) -> None:
         ]
         if context.run_config["beside-fedavg"]:
             used = Tampered(grid, LATE[name][0]()) if name in LATE else grid
-            row["fedavg"] = outcome(FedAvg(min_available_nodes=10, fraction_evaluate=0.0), used, name)
+            row["fedavg"] = outcome(FedAvg(min_available_nodes=10, fraction_evaluate=0.0), used, name, rounds)
         told[name] = row
     path.write_text(json.dumps(told, indent=1))
