@@ -8,7 +8,6 @@ packed replies to the packed model; no network, no training.
 from __future__ import annotations
 
 import logging
-import resource
 import subprocess
 import sys
 import tempfile
@@ -151,7 +150,9 @@ def main() -> bool:
 def _alone(size: int, name: str) -> None:
     with tempfile.TemporaryDirectory() as place:
         best_round(strategies(Path(place))[name](), replies(size), layers(np.full(size, 0.01, np.float32)))
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    # Not getrusage: its high-water mark is inherited from the process that started this one.
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    print(next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")))
 
 
 # Flower tells the process of a ServerApp who it is, and messages carry that; here nobody does.

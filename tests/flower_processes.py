@@ -136,12 +136,14 @@ class Flower:
         wait_for("SuperLink", lambda: listening(port or self.port), 60)
         return process
 
-    def supernode(self, partition: int, of: int, *options: str, more: str = "") -> subprocess.Popen[bytes]:
+    def supernode(
+        self, partition: int, of: int, *options: str, more: str = "", port: int | None = None
+    ) -> subprocess.Popen[bytes]:
         return self.start(
             "flower-supernode",
             *(options or ("--insecure",)),
             "--superlink",
-            f"127.0.0.1:{self.port}",
+            f"127.0.0.1:{port or self.port}",
             "--host",
             "127.0.0.1",
             "--port",

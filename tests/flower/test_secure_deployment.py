@@ -10,46 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from flower_keys import make_certificates, make_key
-from flower_processes import ROOT, Flower, wait_for
-from mabrfl.recording.audit import read_audit
+from flower_processes import ROOT
+from flower_secure import NODES, Secure
 from mabrfl.recording.checkpoint import newest_document
 
 pytestmark = pytest.mark.slow
 
-NODES = 4
 STEADY = ROOT / "tests" / "flower_apps" / "steady"
-
-
-class Secure(Flower):
-    """A SuperLink with TLS that knows the keys of four nodes."""
-
-    def __enter__(self):
-        super().__enter__()
-        make_certificates(self.home)
-        self.connect(certificate=self.home / "ca.crt")
-        tls = [f"--ssl-{what}={self.home / name}" for what, name in FILES.items()]
-        self.superlink(*tls, "--enable-supernode-auth", "--database", str(self.home / "state.db"))
-        self.identities = [make_key(self.home / f"node_{k}") for k in range(NODES)]
-        for k in range(NODES):
-            told = self.flwr("supernode", "register", str(self.home / f"node_{k}.pub"), "here", "--name", f"node-{k}")
-            assert "success" in told.lower(), told
-        self.nodes = [self.node(k) for k in range(NODES)]
-        return self
-
-    def node(self, k):
-        trust = ["--root-certificates", str(self.home / "ca.crt")]
-        return self.supernode(k, NODES, *trust, "--auth-supernode-private-key", str(self.home / f"node_{k}"))
-
-    def rows(self, name, kind="reply"):
-        path = self.home / name / "audit.jsonl"
-        return [row for row in read_audit(path) if row["kind"] == kind] if path.exists() else []
-
-    def after_round(self, name, number, seconds=200):
-        wait_for(f"round {number}", lambda: len(self.rows(name, "round")) >= number, seconds, every=0.5)
-
-
-FILES = {"ca-certfile": "ca.crt", "certfile": "server.pem", "keyfile": "server.key"}
 
 
 @pytest.fixture(scope="module")

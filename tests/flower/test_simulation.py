@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from flower_processes import ROOT, Flower
+from flower_processes import ROOT, Flower, free_port, listening, wait_for
 from flower_replies import LATE, MALFORMED
 from mabrfl.config import RunConfig
 from mabrfl.federation import choose_attackers
@@ -75,6 +75,29 @@ def test_label_flippers_are_selected_less_than_half_as_often_by_the_last_third(f
     good = [k for k in range(CLIENTS) if k not in bad]
     assert chosen[:, bad].mean() < chosen[:, good].mean() / 2
     assert 100 * told["accuracy"]["30"] == pytest.approx(in_process(30)[-1].accuracy, abs=2)
+
+
+@pytest.mark.slow
+def test_the_same_app_runs_on_a_ray_cluster_that_is_already_there():
+    with Flower() as flower:
+        port = free_port()
+        flower.start("ray", "start", "--head", "--block", f"--port={port}", "--num-cpus=2", "--include-dashboard=false")
+        wait_for("Ray", lambda: listening(port), 60)
+        flower.connect()
+        flower.env["RAY_ADDRESS"] = f"127.0.0.1:{port}"
+        flower.superlink("--insecure", "--simulation")
+        results = flower.home / "cluster.json"
+        _, status = flower.run(
+            federation="num-supernodes=4 client-resources-num-cpus=1",
+            num_partitions=4,
+            min_available_nodes=4,
+            num_server_rounds=2,
+            results=str(results),
+        )
+        assert status == "finished:completed", flower.logs()
+        assert json.loads(results.read_text())["rounds"]["2"]["nodes-available"] == 4
+        # A Ray of Flower's own would have left a session of its own.
+        assert len(list((flower.home / "ray").glob("session_2*"))) == 1
 
 
 @pytest.mark.slow
