@@ -144,7 +144,7 @@ class RobustStrategy(EvaluatingStrategy):
             "min_train_nodes": self.min_train_nodes,
             "trust_num_examples": self.trust_num_examples,
             "identify": getattr(self.identify, "__qualname__", type(self.identify).__qualname__),
-            "model": self.keeper.schema.describe(),
+            "model": self.keeper.schema.describe() if self.keeper.prepared else [],
         }
 
     def summary(self) -> None:
