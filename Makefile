@@ -39,10 +39,10 @@ demo: $(RUNTIME) ## MAB-RFL against FedAvg under attack, on digits, in about a m
 test: $(DEV) ## All tests but the slow ones
 	$(ONE_THREAD) $(BIN)/python -m pytest -q -m "not slow" -n $(JOBS) --dist loadfile $(ARGS)
 
-test-slow: $(DEV) ## The slow tests: whole runs on MNIST (set MABRFL_DATA, or have them fetched)
+test-slow: $(DEV) ## The slow tests: whole runs on MNIST (set MABRFL_DATA, or have them fetched) and of Flower
 	$(ONE_THREAD) $(BIN)/python -m pytest -q -m slow $(ARGS)
 
-bench: $(RUNTIME) ## Speed of a round and of the server step, beside the bare loops they stand on
+bench: $(DEV) ## Speed of a round, of the server step and of the Flower strategy, beside what they stand on
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 results: $(RUNTIME) ## Every table and figure in results/, made anew from the packed files there

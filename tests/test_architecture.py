@@ -17,6 +17,7 @@ PACKAGE = Path(mabrfl.__file__).parent
 
 CORE = (
     "mabrfl.aggregation",
+    "mabrfl.buffers",
     "mabrfl.defense",
     "mabrfl.errors",
     "mabrfl.hardening",
@@ -165,6 +166,11 @@ def test_attacks_reach_neither_torch_nor_the_defense(module):
     assert ways_to(import_graph(), module, ATTACKS_MUST_NOT_REACH) == []
 
 
+@pytest.mark.parametrize("module", [name for name in sources() if not within(name, ["mabrfl.flower"])])
+def test_only_the_adapter_knows_flower(module):
+    assert [name for name in import_graph()[module] if within(name, ["flwr", "ray", "mabrfl.flower"])] == []
+
+
 @pytest.mark.parametrize("module", sorted(sources()))
 def test_no_module_runs_code_from_data_or_draws_without_a_name(module):
     assert offences(tree_of(sources()[module]), module) == []
@@ -177,6 +183,15 @@ def test_every_room_with_walls_exists(room):
 
 def test_importing_the_package_does_not_import_what_is_heavy():
     script = "import sys, mabrfl; print(*sorted({'torch', 'matplotlib', 'flwr', 'typer'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
+
+
+def test_importing_the_adapter_imports_neither_torch_nor_what_knows_the_truth():
+    script = (
+        "import sys, mabrfl.flower; "
+        "print(*sorted({'torch', 'ray', 'mabrfl.attacks', 'mabrfl.simulator'} & set(sys.modules)))"
+    )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.split() == []
 

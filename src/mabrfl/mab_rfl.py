@@ -66,9 +66,12 @@ class MabRflRule:
             reasons[k] = "sybil"
         for k in survivors[outliers.flagged]:
             reasons[k] = "outlier"
+        momenta = self._memory.matrix
+        if not self.options.history:
+            self._memory = MomentumMemory()  # nothing of the past counts: keep no row of anybody
         return Decision(
             weights=weights,
-            rows=self._memory.matrix,
+            rows=momenta,
             reasons=reasons,
             evidence=_evidence(cohort, sybils, survivors, outliers),
             events=outliers.events + (() if len(accepted) else ("no-survivors",)),

@@ -61,7 +61,8 @@ class MabRflOptions:
     components_removed
         [15] How many groups are removed, largest first.
     history
-        Lambda of Eq. 5, the weight of the past in the momentum.
+        Lambda of Eq. 5, the weight of the past in the momentum. With 0 nothing is remembered: no memory is needed
+        beyond a round's own updates.
     pca_variance
         [16] Share of the variance that the principal components kept must explain; 1 keeps all.
     linkage

@@ -164,7 +164,7 @@ def build_simulation(config: RunConfig) -> Simulation:
     return Simulation(
         dataset=dataset,
         model=model,
-        partition=_partition(run, dataset),
+        partition=partition_of(run, dataset),
         defense=catalog.build_defense(run),
         attack=catalog.build_attack(
             run.attack,
@@ -174,7 +174,7 @@ def build_simulation(config: RunConfig) -> Simulation:
             seed=run.seed,
         ),
         attackers=attackers,
-        training=_training(run),
+        training=training_of(run),
         rounds=run.rounds,
         seed=run.seed,
         workers=run.workers,
@@ -216,11 +216,13 @@ def _restored(state: Mapping[str, Any], like: GlobalModel) -> tuple[int, GlobalM
     return number, GlobalModel(**copies)
 
 
-def _training(run: ResolvedConfig) -> TrainingOptions:
+def training_of(run: ResolvedConfig) -> TrainingOptions:
+    """Return how a client of a run trains."""
     return TrainingOptions(**run.training.model_dump(exclude={"init"}))
 
 
-def _partition(run: ResolvedConfig, dataset: Dataset) -> list[NDArray[np.int64]]:
+def partition_of(run: ResolvedConfig, dataset: Dataset) -> list[NDArray[np.int64]]:
+    """Return which training examples each client of a run has."""
     chosen = run.partition
     shared: dict[str, Any] = {
         "num_classes": dataset.num_classes,

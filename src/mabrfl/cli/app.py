@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mabrfl._version import __version__
-from mabrfl.cli import data, demo, listing, pack, plot, render, report_page, run, sweep, table
+from mabrfl.cli import audit, data, demo, listing, pack, plot, render, report_page, run, sweep, table
 from mabrfl.cli.once import OnceCommand
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("pack", cls=OnceCommand)(pack.pack)
 app.command("render", cls=OnceCommand)(render.render)
 app.command("demo", cls=OnceCommand)(demo.demo)
 app.command("list", cls=OnceCommand)(listing.listing)
+app.add_typer(audit.app, name="audit")
 app.add_typer(data.app, name="data")
 
 

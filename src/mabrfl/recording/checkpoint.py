@@ -139,6 +139,16 @@ def load_checkpoint(folder: Path | str, *, config_hash: str, before: int | None 
     return Checkpoint(None, 0, tuple(notes)) if notes else None
 
 
+def newest_document(folder: Path | str) -> dict[str, Any] | None:
+    """Return the newest checkpoint's document (its numbers and strings, not the arrays) that is whole, if any."""
+    for number in _rounds_in(Path(folder)):
+        try:
+            return _document(_paths(Path(folder), number)[1])
+        except StateError:
+            continue
+    return None
+
+
 def remove_checkpoints(folder: Path | str) -> None:
     """Remove all checkpoints of a run, and their folder if nothing else is in it."""
     folder = Path(folder)

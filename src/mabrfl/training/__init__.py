@@ -1,7 +1,8 @@
 """Local training: the models, one client's loop, and an engine that trains many clients at once."""
 
+from mabrfl.buffers import merge_buffers
 from mabrfl.training.engine import Engine, Evaluation, Trained
-from mabrfl.training.flat import flatten, float_buffers, merge_buffers, trainable, unflatten
+from mabrfl.training.flat import flatten, float_buffers, trainable, unflatten
 from mabrfl.training.local import Shard, TrainingOptions, train_client
 from mabrfl.training.models import MODELS, initialise
 

@@ -3,7 +3,7 @@
 **What happens to buffers (BatchNorm's running statistics).** They are not part of the update that a
 defense sees: running variances can be thousands of times larger than weights, and a cosine over both
 would compare variances only. They travel beside the update, and the server sets each to the
-coordinate-wise median over the clients it accepted (:func:`merge_buffers`). Integer buffers, such as
+coordinate-wise median over the clients it accepted (:func:`mabrfl.buffers.merge_buffers`). Integer buffers, such as
 BatchNorm's count of batches, are left alone: every client starts from their initial values.
 """
 
@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mabrfl import vectors
 from mabrfl.vectors import Floats
 
 Float32 = NDArray[np.float32]
@@ -63,26 +62,3 @@ def _parts(vector: Float32, tensors: Sequence[Tensor]) -> list[Tensor]:
         raise ValueError(f"expected a vector of length {size(tensors)}; got shape {vector.shape}")
     pieces = torch.split(torch.from_numpy(vector), [tensor.numel() for tensor in tensors])
     return [piece.view(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True)]
-
-
-def merge_buffers(rows: Floats, otherwise: Floats | None = None) -> Floats:
-    """Return the coordinate-wise median of the clients' buffers, leaving out rows that are not finite.
-
-    Parameters
-    ----------
-    rows
-        ``(n, b)`` array, a row per accepted client.
-    otherwise
-        What to return if no row is left: normally the buffers as they were.
-
-    Examples
-    --------
-    >>> merge_buffers(np.array([[1.0, 5.0], [2.0, 6.0], [9.0, 7.0], [np.nan, 0.0]]))
-    array([2., 6.])
-    """
-    finite = rows[np.all(np.isfinite(rows), axis=1)]
-    if len(finite) == 0:
-        if otherwise is None:
-            raise ValueError(f"no finite row among {len(rows)} to merge buffers from")
-        return otherwise.copy()
-    return vectors.coordinatewise(finite, lambda part: np.asarray(np.median(part, axis=0)))

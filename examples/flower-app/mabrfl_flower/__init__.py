@@ -1,0 +1,1 @@
+"""Digits with MAB-RFL on Flower."""

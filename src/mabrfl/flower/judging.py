@@ -1,0 +1,147 @@
+"""Stages 4 to 6 on replies: check each alone, then ask the defense as the simulator does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from flwr.app import RecordDict
+
+from mabrfl.buffers import merge_buffers
+from mabrfl.defense import Defense
+from mabrfl.errors import QuorumError
+from mabrfl.flower.dispatch import Arrival
+from mabrfl.flower.metrics import num_examples, the_arrays
+from mabrfl.flower.problems import Malformed, Problem
+from mabrfl.flower.schema import ModelSchema
+from mabrfl.rng import ClientId
+from mabrfl.updates import Floats, Outcome, Updates, canonical
+
+
+@dataclass(frozen=True)
+class Model:
+    """The global model as the server computes with it."""
+
+    weights: Floats
+    buffers: Floats
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What a reply must look like."""
+
+    schema: ModelSchema
+    arrayrecord_key: str
+    weighted_by_key: str
+
+
+@dataclass
+class Desk:
+    """The replies of one round, unpacked.
+
+    Attributes
+    ----------
+    arrivals
+        As they came; those found to be bad here have a problem now.
+    clients
+        Whose rows there are, in canonical order: the good ones, and those blamed.
+    matrix
+        Their updates; NaN for those blamed, which intake quarantines like any other malformed row.
+    good
+        Which rows are good.
+    """
+
+    arrivals: list[Arrival]
+    clients: list[ClientId] = field(default_factory=list)
+    matrix: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    good: list[bool] = field(default_factory=list)
+    buffers: dict[ClientId, Floats] = field(default_factory=dict)
+    examples: dict[ClientId, float] = field(default_factory=dict)
+    contents: dict[ClientId, RecordDict] = field(default_factory=dict)
+
+
+def unpack(arrivals: Sequence[Arrival], model: Model, contract: Contract) -> Desk:
+    """Check every reply against the server's own model, and turn it into an update: its weights minus ours."""
+    desk = Desk(list(arrivals))
+    position = {arrival.client: k for k, arrival in enumerate(arrivals) if _concerns(arrival)}
+    desk.clients = canonical(client for client in position if client is not None)
+    desk.matrix = np.empty((len(desk.clients), contract.schema.dimension), contract.schema.dtype)
+    for row, client in zip(desk.matrix, desk.clients, strict=True):
+        arrival = arrivals[position[client]]
+        problem = arrival.problem or _read(arrival, row, desk, contract)
+        desk.good.append(problem is None)
+        if problem is None:
+            with np.errstate(over="ignore"):
+                np.subtract(row, model.weights, out=row)
+        else:
+            row.fill(np.nan)
+            desk.arrivals[position[client]] = replace(arrival, content=None, problem=problem)
+    return desk
+
+
+def _concerns(arrival: Arrival) -> bool:
+    """Whether there is something to judge, or somebody to blame."""
+    return arrival.client is not None and (arrival.problem is None or arrival.problem.blamed)
+
+
+def _read(arrival: Arrival, row: Floats, desk: Desk, contract: Contract) -> Problem | None:
+    content, client = arrival.content, arrival.client
+    if content is None or client is None:
+        return Problem("records", "the reply is empty", blamed=True)
+    try:
+        arrays = the_arrays(content, contract.arrayrecord_key)
+        examples = num_examples(content, contract.weighted_by_key)
+        desk.buffers[client] = contract.schema.read(arrays, row)
+    except Malformed as found:
+        return found.problem
+    except Exception as error:  # noqa: BLE001 (a hostile reply may raise anything, and must cost its sender alone)
+        return Problem("encoding", f"{type(error).__name__}: {error}", blamed=True)
+    desk.examples[client], desk.contents[client] = examples, content
+    return None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What came of a round; ``outcome`` is None if there was nobody to judge."""
+
+    outcome: Outcome | None
+    events: tuple[str, ...] = ()
+
+
+def judge(defense: Defense, desk: Desk, round_number: int, *, at_least: int, by_examples: bool) -> Judgement:
+    """Screen, reward and combine. With too few good replies nobody but the blamed is judged, and nothing moves."""
+    rows = list(range(len(desk.clients)))
+    events: tuple[str, ...] = ()
+    usable = sum(desk.good)
+    if usable < at_least:
+        events = (f"too-few-replies: {usable} of {at_least}",)
+        rows = [k for k in rows if not desk.good[k]]
+    if not isinstance(defense, Defense):
+        rows = [k for k in rows if desk.good[k]]  # a defense of the user's own need not know what NaN rows are
+    if not rows:
+        return Judgement(None, events)
+    clients = [desk.clients[k] for k in rows]
+    matrix = desk.matrix if len(rows) == len(desk.clients) else desk.matrix[rows]
+    counts = [desk.examples.get(client, 1.0) for client in clients] if by_examples else None
+    updates = Updates(clients, matrix, counts, desk.matrix.shape[1])
+    try:
+        screening = defense.screen(updates, round=round_number)
+    except QuorumError as error:
+        return Judgement(None, (*events, f"quorum: {error}"))
+    defense.reward(screening)
+    return Judgement(defense.combine(screening), events)
+
+
+def move(model: Model, outcome: Outcome, buffers: Mapping[ClientId, Floats]) -> Model | None:
+    """Move the model by the outcome's step; buffers are merged over the accepted clients, as in the simulator.
+
+    None if the sum could not be represented.
+    """
+    with np.errstate(over="ignore"):
+        weights = model.weights + outcome.step
+    if not np.all(np.isfinite(weights)):
+        return None
+    rows = [buffers[client] for client in outcome.accepted if client in buffers]
+    merged = merge_buffers(np.stack(rows), model.buffers) if rows and model.buffers.size else model.buffers
+    return Model(weights, merged)

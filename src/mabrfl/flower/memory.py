@@ -1,0 +1,75 @@
+"""The metrics of all rounds, and the model, as plain arrays and numbers and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, MetricRecord
+from flwr.serverapp.strategy import Result
+
+from mabrfl.errors import StateError
+from mabrfl.flower.judging import Model
+from mabrfl.flower.schema import ModelSchema
+
+_HISTORIES = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
+
+
+@dataclass
+class History:
+    """The metrics of all finished rounds, also of those before a restart; named as in Flower's ``Result``."""
+
+    train_metrics_clientapp: dict[int, MetricRecord] = field(default_factory=dict)
+    evaluate_metrics_clientapp: dict[int, MetricRecord] = field(default_factory=dict)
+    evaluate_metrics_serverapp: dict[int, MetricRecord] = field(default_factory=dict)
+
+    def result(self, arrays: ArrayRecord) -> Result:
+        """Return what ``start`` returns."""
+        return Result(arrays, **{name: dict(sorted(getattr(self, name).items())) for name in _HISTORIES})
+
+    def as_state(self) -> dict[str, Any]:
+        """Return the history as plain values; metrics whose names cannot be saved are left out."""
+        return {
+            name: {str(number): _saved(record) for number, record in getattr(self, name).items()} for name in _HISTORIES
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> History:
+        """Return what :meth:`as_state` wrote."""
+        return cls(
+            **{
+                name: {int(number): MetricRecord(dict(values)) for number, values in state[name].items()}
+                for name in _HISTORIES
+            }
+        )
+
+
+def _saved(record: MetricRecord) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name.isprintable() and not name.startswith("$")}
+
+
+def model_state(schema: ModelSchema, model: Model, fixed: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the model as plain arrays."""
+    others = {str(k): fixed[part.key].numpy() for k, part in enumerate(schema.parts) if part.role == "fixed"}
+    return {"weights": model.weights, "buffers": model.buffers, "fixed": others}
+
+
+def restored_model(schema: ModelSchema, state: Mapping[str, Any]) -> tuple[Model, dict[str, Array]]:
+    """Return the model, and its arrays of other types, that :func:`model_state` wrote.
+
+    Raises
+    ------
+    StateError
+        If they are not of this schema.
+    """
+    expected = {"weights": schema.dimension, "buffers": schema.buffer_size}
+    vectors = {name: np.array(state[name]) for name in expected}
+    for name, size in expected.items():
+        if vectors[name].shape != (size,) or vectors[name].dtype != schema.dtype:
+            raise StateError(f"the state's {name} are {vectors[name].dtype}{vectors[name].shape}, not {size}")
+        if not np.all(np.isfinite(vectors[name])):
+            raise StateError(f"the state's {name} are not all finite")
+    fixed = {part.key: Array(state["fixed"][str(k)]) for k, part in enumerate(schema.parts) if part.role == "fixed"}
+    return Model(**vectors), fixed

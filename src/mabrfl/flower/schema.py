@@ -1,0 +1,195 @@
+"""The server's own model as the measure of every reply: keys, shapes, types, sizes.
+
+Nothing a client declares is believed. Sizes are compared before anything is decoded, the header of the payload is
+read by itself, and only a payload of exactly the expected length is looked at; ``numpy.load`` is never called.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from mabrfl.errors import ConfigError
+from mabrfl.flower.problems import Malformed
+from mabrfl.updates import Floats
+
+Role = Literal["weight", "buffer", "fixed"]
+
+BUFFER_SUFFIXES = ("running_mean", "running_var")
+"""How PyTorch's names of BatchNorm's floating-point statistics end."""
+
+_MAX_HEADER = 4096
+_NUMPY = "numpy.ndarray"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One array of the model, and where its numbers lie in the vector of its role."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    role: Role
+    start: int
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes they take."""
+        return self.size * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class ModelSchema:
+    """The arrays of a model in order.
+
+    Weights are the floating-point arrays; together they are the vector that a defense sees. Buffers travel beside it
+    (see :mod:`mabrfl.buffers`). Arrays of other types, such as BatchNorm's count of batches, stay as the server has
+    them.
+    """
+
+    parts: tuple[Part, ...]
+    dimension: int
+    buffer_size: int
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def of(cls, arrays: ArrayRecord, buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES) -> ModelSchema:
+        """Return the schema of the server's model.
+
+        Raises
+        ------
+        ConfigError
+            If it has no floating-point array, or numbers that are not finite.
+        """
+        parts: list[Part] = []
+        ends: dict[Role, int] = {"weight": 0, "buffer": 0, "fixed": 0}
+        for key, array in arrays.items():
+            values = array.numpy()
+            role: Role = "fixed" if values.dtype.kind != "f" else "weight"
+            if role == "weight" and key.endswith(tuple(buffer_suffixes)):
+                role = "buffer"
+            if role != "fixed" and not np.all(np.isfinite(values)):
+                raise ConfigError(f"the initial model's array '{key}' has numbers that are not finite")
+            parts.append(Part(key, values.shape, values.dtype, role, ends[role]))
+            ends[role] += values.size
+        if not ends["weight"]:
+            raise ConfigError("the initial model has no floating-point array to train")
+        wide = any(part.dtype.itemsize > np.dtype(np.float32).itemsize for part in parts if part.role != "fixed")
+        return cls(tuple(parts), ends["weight"], ends["buffer"], np.dtype(np.float64 if wide else np.float32))
+
+    def describe(self) -> list[list[Any]]:
+        """Return the schema as plain values, for the hash of a configuration."""
+        return [[part.key, list(part.shape), part.dtype.str, part.role] for part in self.parts]
+
+    def vectors(self, arrays: Mapping[str, Array]) -> tuple[Floats, Floats]:
+        """Return the weights and the buffers of the server's own record, as two new vectors."""
+        weights: Floats = np.empty(self.dimension, self.dtype)
+        buffers: Floats = np.empty(self.buffer_size, self.dtype)
+        for part in self.parts:
+            if part.role != "fixed":
+                target = weights if part.role == "weight" else buffers
+                target[part.start : part.start + part.size] = arrays[part.key].numpy().ravel()
+        return weights, buffers
+
+    def check(self, arrays: Mapping[str, Array]) -> None:
+        """Compare what a record declares with the schema, without decoding anything.
+
+        Raises
+        ------
+        Malformed
+            Saying which array is wrong, and how.
+        """
+        keys, expected = list(arrays), [part.key for part in self.parts]
+        if keys != expected:
+            raise Malformed("keys", _difference(keys, expected))
+        for part in self.parts:
+            array = arrays[part.key]
+            if array.stype != _NUMPY:
+                raise Malformed("encoding", f"array '{part.key}' is encoded as {array.stype!r:.80}, not {_NUMPY!r}")
+            if array.dtype != str(part.dtype):
+                raise Malformed("dtype", f"array '{part.key}' declares {array.dtype!r:.80}, not {str(part.dtype)!r}")
+            if tuple(array.shape) != part.shape:
+                raise Malformed("shape", f"array '{part.key}' declares {_shape(array.shape)}, not {part.shape}")
+            if not part.nbytes < len(array.data) <= part.nbytes + _MAX_HEADER:
+                raise Malformed("size", f"array '{part.key}' has {len(array.data):,} bytes; {part.nbytes:,} are needed")
+
+    def read(self, arrays: Mapping[str, Array], weights: Floats) -> Floats:
+        """Check and decode a record: write its weights into a vector of ours, and return its buffers.
+
+        Raises
+        ------
+        Malformed
+            If anything is not as the schema has it.
+        """
+        self.check(arrays)
+        buffers: Floats = np.empty(self.buffer_size, self.dtype)
+        moved = False
+        for part in self.parts:
+            values = _payload(arrays[part.key].data, part)
+            if part.role == "fixed":
+                continue
+            if not np.all(np.isfinite(values)):
+                place = int(np.flatnonzero(~np.isfinite(values.ravel()))[0])
+                raise Malformed("not-finite", f"array '{part.key}' has {values.ravel()[place]} at position {place}")
+            target = weights if part.role == "weight" else buffers
+            target[part.start : part.start + part.size] = values.ravel()
+            moved = moved or (part.role == "weight" and bool(np.any(values)))
+        if not moved:
+            raise Malformed("zero", "all weights are zero")
+        return buffers
+
+    def record(self, weights: Floats, buffers: Floats, fixed: Mapping[str, Array]) -> ArrayRecord:
+        """Return a record with these weights and buffers; arrays of other types are taken over."""
+        arrays: dict[str, Array] = {}
+        for part in self.parts:
+            if part.role == "fixed":
+                arrays[part.key] = fixed[part.key]
+                continue
+            vector = weights if part.role == "weight" else buffers
+            values = vector[part.start : part.start + part.size].reshape(part.shape)
+            arrays[part.key] = Array(np.ascontiguousarray(values, dtype=part.dtype).reshape(part.shape))
+        return ArrayRecord(arrays)
+
+
+def _payload(data: bytes, part: Part) -> NDArray[Any]:
+    """Return the numbers of a payload in NumPy's file format, if it has exactly the part's type, shape and length."""
+    file = io.BytesIO(data[:_MAX_HEADER])
+    try:
+        version = npy.read_magic(file)
+        readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+        shape, fortran, dtype = readers[version](file, max_header_size=_MAX_HEADER)
+    except Exception as error:  # a hostile header may raise anything, and must cost its sender alone
+        raise Malformed("encoding", f"array '{part.key}' has no readable header: {type(error).__name__}") from error
+    if dtype != part.dtype:
+        raise Malformed("dtype", f"array '{part.key}' holds {dtype!s:.80}, not {part.dtype}")
+    if tuple(shape) != part.shape:
+        raise Malformed("shape", f"array '{part.key}' holds {_shape(shape)}, not {part.shape}")
+    begin = file.tell()
+    if len(data) - begin != part.nbytes:
+        raise Malformed("size", f"array '{part.key}' holds {len(data) - begin:,} bytes, not {part.nbytes:,}")
+    values = np.frombuffer(data, dtype=part.dtype, offset=begin)
+    return values.reshape(part.shape, order="F" if fortran else "C")
+
+
+def _difference(keys: list[str], expected: list[str]) -> str:
+    missing = [key for key in expected if key not in keys]
+    extra = [key for key in keys if key not in expected]
+    if not missing and not extra:
+        return "the keys come in another order than the model's"
+    return f"{len(missing)} keys missing {missing[:3]}, {len(extra)} too many {[key[:80] for key in extra[:3]]}"
+
+
+def _shape(shape: Sequence[Any]) -> str:
+    return f"{tuple(shape)!s:.80}"

@@ -1,0 +1,131 @@
+"""The folder in which a strategy keeps what must survive: model, beliefs, momenta, round, audit.
+
+``config.json`` says whose it is, ``checkpoint/`` has the newest two states (see :mod:`mabrfl.recording.checkpoint`),
+``audit.jsonl`` every decision. One process at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from mabrfl.errors import OutputError, StateError
+from mabrfl.recording.atomic import sync_folder, write_atomically
+from mabrfl.recording.audit import AUDIT, AuditLog
+from mabrfl.recording.checkpoint import load_checkpoint, save_checkpoint
+from mabrfl.recording.encoding import canonical_json, parse_strictly
+from mabrfl.recording.folder import CHECKPOINTS, explained, lock, shown
+
+CONFIG, LOCK = "config.json", "lock"
+
+PATIENCE = 10.0
+"""Seconds to wait for a folder whose last process was killed a moment ago."""
+
+log = logging.getLogger("flwr")
+
+
+def hash_of(config: Mapping[str, Any]) -> str:
+    """Return the SHA-256 (hex) of a configuration."""
+    return hashlib.sha256(canonical_json(config)).hexdigest()
+
+
+class StateFolder:
+    """A strategy's folder, claimed for this process. Make it with :meth:`claim`.
+
+    Attributes
+    ----------
+    state
+        The newest state that was found; None in a new folder.
+    round
+        The last finished round.
+    """
+
+    def __init__(self, path: Path, config_hash: str, claimed: IO[Any]) -> None:
+        self.path = path
+        self.config_hash = config_hash
+        self._claimed = claimed
+        self.state, self.round = self._load()
+        self.audit = AuditLog.open(path / AUDIT, None if self.state is None else self.state["audit"])
+
+    @classmethod
+    def claim(cls, path: Path | str, config: Mapping[str, Any], patience: float = PATIENCE) -> StateFolder:
+        """Open the folder for this process alone, make it if need be, and load the newest state.
+
+        Raises
+        ------
+        OutputError
+            If it cannot be written to, or another run is using it.
+        StateError
+            If it belongs to another configuration (both hashes are named), or everything in it is damaged.
+        """
+        path = Path(path).absolute()
+        with explained(path):
+            path.mkdir(parents=True, exist_ok=True)
+            claimed = (path / LOCK).open("a")
+        try:
+            _wait_for(claimed, path, patience)
+            _check_config(path, config)
+            return cls(path, hash_of(config), claimed)
+        except BaseException:
+            claimed.close()
+            raise
+
+    def _load(self) -> tuple[dict[str, Any] | None, int]:
+        found = load_checkpoint(self.path / CHECKPOINTS, config_hash=self.config_hash)
+        if found is None:
+            return None, 0
+        if found.state is None:
+            raise StateError(f"no state in {shown(self.path)} can be used: {'; '.join(found.notes)}")
+        for note in found.notes:
+            log.warning("%s; going on from round %d", note, found.round)
+        return found.state, found.round
+
+    def save(self, state: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], *, round: int) -> None:
+        """Add a round's rows to the audit, then its state, which says where in the audit it belongs."""
+        for row in rows:
+            self.audit.append(row)
+        mark = self.audit.mark()
+        with explained(self.path):
+            save_checkpoint(
+                self.path / CHECKPOINTS, {**state, "audit": mark}, round=round, config_hash=self.config_hash
+            )
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self.audit.close()
+        self._claimed.close()
+
+
+def _wait_for(claimed: IO[Any], path: Path, patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while not lock(claimed):
+        if time.monotonic() >= deadline:
+            raise OutputError(f"state folder {shown(path)} is in use by another run")
+        time.sleep(0.05)
+
+
+def _check_config(path: Path, config: Mapping[str, Any]) -> None:
+    """Note whose folder it is, or refuse one that is another's."""
+    file = path / CONFIG
+    if not file.exists():
+        with explained(path):
+            write_atomically(file, json.dumps(config, indent=2, sort_keys=True) + "\n")
+            sync_folder(path)
+        return
+    try:
+        theirs = parse_strictly(file.read_bytes())
+    except OSError as error:
+        raise StateError(f"cannot read {shown(file)}: {error.strerror}") from error
+    if not isinstance(theirs, dict):
+        raise StateError(f"{shown(file)} is no configuration of a strategy")
+    if hash_of(theirs) != hash_of(config):
+        changed = sorted(key for key in {*theirs, *config} if theirs.get(key) != config.get(key))
+        raise StateError(
+            f"state folder {shown(path)} belongs to another configuration: its hash is {hash_of(theirs)}, "
+            f"of this one {hash_of(config)}; they differ in {', '.join(changed)}"
+        )

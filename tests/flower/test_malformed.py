@@ -1,0 +1,108 @@
+"""One malformed reply of ten: the run goes on, nine are aggregated, one is quarantined, the rest is bit-identical."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flower_grid import MemoryGrid, honest, key_name, model
+from flower_replies import LATE, MALFORMED, UNPACKABLE
+from mabrfl.flower import RobustStrategy
+from mabrfl.recording.audit import read_audit
+
+NODES = range(1, 11)
+BAD = 4
+NEVER_BLAMED = {"error", "stale", "unattributed"}
+
+
+def flat(arrays):
+    return np.concatenate([array.numpy().ravel() for array in arrays.values()])
+
+
+def run(nodes, folder=None, rounds=1, **arguments):
+    strategy = RobustStrategy("fedavg", fraction_evaluate=0.0, state_dir=folder, min_available_nodes=9, **arguments)
+    return strategy, strategy.start(MemoryGrid(nodes), model(), num_rounds=rounds, timeout=0.1)
+
+
+def with_bad(bad):
+    def answer(message):
+        return bad(message, honest(BAD)(message))
+
+    return {node: answer if node == BAD else honest(node) for node in NODES}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_nine_are_aggregated_and_one_is_quarantined(name, tmp_path):
+    bad, reason = MALFORMED[name]
+    strategy, result = run(with_bad(bad), tmp_path / "state")
+    _, alone = run({node: honest(node) for node in NODES if node != BAD})
+    rows = [row for row in read_audit(tmp_path / "state" / "audit.jsonl") if row["kind"] == "reply"]
+    aside = [row for row in rows if row["verdict"] == "quarantined"]
+    assert sum(row["verdict"] == "accepted" for row in rows) == 9
+    assert [row["client"] for row in aside] == [key_name(BAD)]
+    assert aside[0]["reason"] in reason.split("|")
+    assert aside[0]["blamed"] is (reason not in NEVER_BLAMED)
+    assert strategy.defense.reputation[key_name(BAD)] == ((1, 1) if reason in NEVER_BLAMED else (1, 2))
+    assert np.array_equal(flat(result.arrays), flat(alone.arrays))
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_replies_that_come_twice_late_or_from_elsewhere_cost_only_themselves(name, tmp_path):
+    make, reason = LATE[name]
+    strategy, _ = run(with_bad(make()), tmp_path / "state", rounds=2)
+    rows = [row for row in read_audit(tmp_path / "state" / "audit.jsonl") if row.get("round") == 2]
+    rows = [row for row in rows if row["kind"] == "reply"]
+    assert sum(row["verdict"] == "accepted" for row in rows) == 9
+    assert [row["reason"] for row in rows if row["verdict"] == "quarantined"] == [reason]
+    blamed = strategy.defense.reputation[key_name(BAD)][1] > 1
+    assert blamed is (reason not in NEVER_BLAMED)
+
+
+def test_a_reply_that_flower_itself_cannot_unpack_costs_its_sender_alone(tmp_path):
+    _, result = run(with_bad(UNPACKABLE), tmp_path / "state")
+    rows = [row for row in read_audit(tmp_path / "state" / "audit.jsonl") if row.get("verdict") == "quarantined"]
+    assert [(row["client"], row["reason"], row["blamed"]) for row in rows] == [(key_name(BAD), "undecodable", True)]
+    assert result.train_metrics_clientapp[1]["replies-accepted"] == 9
+
+
+def test_a_reply_in_the_name_of_another_node_is_set_aside_and_nobody_is_blamed(tmp_path):
+    def spoofed(message, reply):
+        reply.metadata.__dict__["_src_node_id"] = 7
+        return reply
+
+    strategy, _ = run(with_bad(spoofed), tmp_path / "state")
+    rows = [row for row in read_audit(tmp_path / "state" / "audit.jsonl") if row.get("verdict") == "quarantined"]
+    assert [(row["reason"], row["blamed"]) for row in rows] == [("sender", False)]
+    assert strategy.defense.reputation[key_name(BAD)] == (1, 1)
+
+
+def test_a_payload_in_fortran_order_is_as_good_as_any():
+    def turned(message, reply):
+        from flwr.app import Array
+
+        arrays = reply.content.array_records["arrays"]
+        arrays["a.weight"] = Array(np.asfortranarray(arrays["a.weight"].numpy()))
+        return reply
+
+    _, result = run(with_bad(turned))
+    _, plain = run({node: honest(node) for node in NODES})
+    assert np.array_equal(flat(result.arrays), flat(plain.arrays))
+
+
+def test_a_bomb_takes_no_memory(tmp_path):
+    import tracemalloc
+
+    bad, _ = MALFORMED["19 payload header bomb"]
+    tracemalloc.start()
+    run(with_bad(bad))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 * 2**20
+
+
+def test_when_everybody_is_malformed_the_model_stays_as_it_is():
+    bad, _ = MALFORMED["12 NaN"]
+    nodes = {node: (lambda message, node=node: bad(message, honest(node)(message))) for node in NODES}
+    strategy, result = run(nodes, rounds=2)
+    assert np.array_equal(flat(result.arrays), flat(model()))
+    assert all(belief == (1, 3) for belief in strategy.defense.reputation.values())

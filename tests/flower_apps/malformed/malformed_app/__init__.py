@@ -1,0 +1,1 @@
+"""One client of ten sends what it should not."""

@@ -1,0 +1,1 @@
+"""Nodes whose replies depend on their number and the round alone."""
