@@ -35,7 +35,6 @@ OTHER_NUMBERS = {
     "keep_good": 0.5,
     "strike": 0.2,
     "forgive": 0.5,
-    "norm_limit": 1.5,
     "copy_similarity": 0.5,
     "told_apart": 0.5,
     "memory": 0.0,

@@ -136,6 +136,7 @@ class Defense:
             population=len(ids),
             selected_round=int(round),
             selected=tuple(chosen_ids),
+            candidates=tuple(ids),
             events=selection.events,
         )
         return chosen_ids
@@ -156,7 +157,7 @@ class Defense:
             round=int(round),
             population=max(progress.population, len(intake.ids)),
             seed=self.seed,
-            reputation=self.reputation,
+            reputation=self._reputation_of(intake.ids),
         )
         decision = _checked(self.rule(cohort), cohort) if len(cohort) else None
         self._progress = replace(progress, last_round=int(round))
@@ -166,6 +167,14 @@ class Defense:
         elif progress.dimension is None and updates.dimension is not None:
             self._progress = replace(self._progress, dimension=updates.dimension)
         return Screening(_verdicts(cohort, decision, intake.malformed), int(round), cohort, decision, events)
+
+    def _reputation_of(self, senders: Sequence[ClientId]) -> dict[ClientId, tuple[float, float]]:
+        """Return what is believed of these clients and of all who could have been selected last, or of everybody."""
+        candidates = self._progress.candidates or tuple(self._beliefs.as_dict())
+        ids = canonical({*candidates, *senders})
+        return {
+            client: (float(good), float(bad)) for client, (good, bad) in zip(ids, self._beliefs.of(ids), strict=True)
+        }
 
     def _only_selected(self, updates: Updates, round_number: int) -> tuple[Updates, tuple[str, ...]]:
         """Leave out what clients sent that were not selected for this round, if anybody was."""

@@ -28,6 +28,8 @@ class Progress:
         How many clients could have been selected last.
     dimension, precision
         Length and type of the updates, fixed by the first that were judged.
+    candidates
+        Who could have been selected last.
     selected_round, selected, events
         For which round clients were selected last, whom, and what happened on the way.
     """
@@ -38,6 +40,7 @@ class Progress:
     precision: str | None = None
     selected_round: int = 0
     selected: tuple[ClientId, ...] = ()
+    candidates: tuple[ClientId, ...] = ()
     events: tuple[str, ...] = ()
 
     @property
@@ -47,7 +50,12 @@ class Progress:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings and lists."""
-        return {**vars(self), "selected": list(self.selected), "events": list(self.events)}
+        return {
+            **vars(self),
+            "selected": list(self.selected),
+            "candidates": list(self.candidates),
+            "events": list(self.events),
+        }
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Progress:
@@ -61,6 +69,7 @@ class Progress:
             dimension=dimension,
             precision=state["precision"],
             selected=tuple(as_client_id(client) for client in state["selected"]),
+            candidates=tuple(as_client_id(client) for client in state.get("candidates", ())),
             events=tuple(str(event) for event in state["events"]),
         )
 

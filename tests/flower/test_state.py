@@ -78,7 +78,7 @@ def test_evaluation_at_the_server_is_told_the_round_over_all_runs(tmp_path):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"seed": 5}, {"memory": 0.3}, {"min_train_nodes": 3}, {"trust_num_examples": True}, {"selector": "all"}],
+    [{"seed": 5}, {"history": 0.3}, {"min_train_nodes": 3}, {"trust_num_examples": True}, {"selector": "all"}],
 )
 def test_another_configuration_is_refused_with_both_hashes(tmp_path, changed):
     first, _ = run(tmp_path, 1)

@@ -1,7 +1,14 @@
 import numpy as np
 import pytest
 
-from mabrfl.hardening.copies import copied_groups, copy_blame, representative, residual_cosines, similar_groups
+from mabrfl.hardening.copies import (
+    copy_blame,
+    disjoint,
+    of_one_mind,
+    representative,
+    residual_cosines,
+    similar_groups,
+)
 
 
 def unit(rows):
@@ -40,10 +47,12 @@ def test_residuals_are_taken_from_the_trusted_mean():
     np.testing.assert_allclose(residual_cosines(rows @ rows.T, trust), expected @ expected.T, atol=1e-3)
 
 
-def test_copies_of_the_mean_itself_are_copies_although_they_leave_no_residual():
+def test_copies_of_the_mean_are_copies_and_rounding_is_not():
     rows = honest(12, common=2.0)
     rows[:3] = unit(rows.mean(axis=0, keepdims=True))
-    assert residual_cosines(rows @ rows.T, np.ones(12))[0, 1] == 1
+    assert residual_cosines(rows @ rows.T, np.ones(12))[0, 1] == pytest.approx(1)
+    same = np.ones((5, 5)) - 1e-8 * (1 - np.eye(5))
+    assert (residual_cosines(same, np.ones(5)) == np.eye(5)).all()
 
 
 def test_a_bridge_makes_one_group_of_all_by_chains_and_of_nobody_by_all_pairs():
@@ -56,28 +65,39 @@ def test_a_bridge_makes_one_group_of_all_by_chains_and_of_nobody_by_all_pairs():
 
 
 def test_groups_are_disjoint_and_the_first_one_found_keeps_its_members():
-    found = [(np.array([0, 1, 2]), 10.0), (np.array([2, 3]), 10.0), (np.array([1, 4, 5]), 10.0)]
-    groups = copied_groups(found, np.ones(10), guard=True, seats=10)
-    assert [group.members.tolist() for group in groups] == [[0, 1, 2], [4, 5]]
+    found = [np.array([0, 1, 2]), np.array([2, 3]), np.array([1, 4, 5])]
+    assert [members.tolist() for members in disjoint(found, 10)] == [[0, 1, 2], [4, 5]]
 
 
-def test_half_of_the_reputation_is_never_taken_for_copies():
-    found = [(np.array([0, 1, 2]), 6.0)]
-    assert copied_groups(found, np.ones(6), guard=True, seats=6)[0].guarded
-    assert not copied_groups(found, np.ones(6), guard=False, seats=6)[0].guarded
-    light = np.array([0.9, 0.9, 0.9, 1.1, 1.1, 1.1])
-    assert not copied_groups(found, light, guard=True, seats=6)[0].guarded
+def mask(*seats, of=6):
+    result = np.zeros(of, dtype=bool)
+    result[list(seats)] = True
+    return result
 
 
-def test_the_original_is_the_one_whose_past_it_resembles():
+def test_half_of_the_reputation_is_never_apart():
+    assert not of_one_mind(np.ones(6), mask(0, 1, 2), mask())
+    assert of_one_mind(np.array([0.9, 0.9, 0.9, 1.1, 1.1, 1.1]), mask(0, 1, 2), mask())
+    assert of_one_mind(np.ones(6), mask(0, 1), mask())
+
+
+def test_nobody_is_apart_where_most_of_the_rest_come_in_groups_too():
+    assert of_one_mind(np.ones(6), mask(0, 1), mask(2))
+    assert not of_one_mind(np.ones(6), mask(0, 1), mask(2, 3))
+    assert of_one_mind(np.ones(6), mask(0, 1), mask(0, 1))
+
+
+def test_who_resembles_its_own_past_speaks_for_the_copies_else_the_most_trusted():
     trust, past = np.array([0.9, 0.5, 0.5]), np.array([0.1, 0.6, 0.2])
-    assert representative(np.arange(3), trust, past, 0.3) == (1, True)
-    assert representative(np.arange(3), trust, past, 0.5) == (0, False)
-    assert representative(np.arange(3), trust, past, 0.0) == (0, False)
-    assert representative(np.arange(3), trust, np.full(3, np.nan), 0.3) == (0, False)
+    assert representative(np.arange(3), trust, past, 0.3) == 1
+    assert representative(np.arange(3), trust, past, 0.5) == 0
+    assert representative(np.arange(3), trust, past, 0.0) == 0
+    assert representative(np.arange(3), trust, np.array([np.nan, 0.6, 0.2]), 0.3) == 0
 
 
-def test_a_pair_is_not_blamed_and_a_crowd_almost_fully():
-    assert copy_blame(2) == 0
-    assert copy_blame(4) == 0.5
-    assert copy_blame(20) == 0.9
+def test_a_pair_is_not_blamed_a_crowd_almost_fully_and_the_trusted_hardly():
+    assert copy_blame(np.full(2, 0.5)).tolist() == [0, 0]
+    assert copy_blame(np.full(20, 0.5)).tolist() == [0.9] * 20
+    blame = copy_blame(np.array([0.99, 0.33, 0.33, 0.33]))
+    assert blame[0] < 0.01
+    assert blame[1:].tolist() == [0.5] * 3

@@ -87,21 +87,25 @@ def test_several_foreign_groups_are_found_one_after_the_other():
     assert sum(each.rejected for each in suspicions) in (1, 2)
 
 
-def test_at_most_half_of_the_mass_is_ever_foreign():
+@pytest.mark.parametrize("groups", [(5, 5, 5, 5), (8, 4, 4, 4), (6,) * 5])
+def test_where_everybody_is_in_a_group_of_its_own_kind_nobody_is_foreign(groups):
     rng = np.random.default_rng(1)
-    axes = np.linalg.qr(rng.normal(size=(4000, 4)))[0].T
-    rows = np.concatenate([0.9 * axes[k] + 0.4 * unit(rng.normal(size=(5, 4000))) for k in range(4)])
+    axes = np.linalg.qr(rng.normal(size=(4000, len(groups))))[0].T
+    rows = np.concatenate([0.9 * axes[k] + 0.4 * unit(rng.normal(size=(n, 4000))) for k, n in enumerate(groups)])
     rows = unit(rows)
-    foreign, _ = foreign_clients(rows @ rows.T, np.ones(20))
-    assert foreign.sum() < 10
+    mass = np.ones(len(rows))
+    assert not foreign_clients(rows @ rows.T, mass)[0].any()
+    assert foreign_clients(rows @ rows.T, mass, guard=False)[0].any()
 
 
-def test_the_first_division_alone_misses_a_small_group():
+def test_the_branches_hold_every_group_and_the_first_division_two():
     cosines = cohort(44, 6, agreement=0.0, cohesion=0.9)
     mine = np.zeros(50, dtype=bool)
     mine[44:] = True
     assert any((mask == mine).all() for mask in branches(cosines))
-    assert len(branches(cosines, "first")) == 2
+    first = branches(cosines, "first")
+    assert len(first) == 2
+    assert (first[0] ^ first[1]).all()
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])

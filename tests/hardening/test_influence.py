@@ -1,26 +1,25 @@
 import numpy as np
 import pytest
 
-from mabrfl.hardening.influence import clipped_lengths, independent_votes, too_long
+from mabrfl.hardening.influence import clipped_lengths, independent_votes, weighted_median
 
 
 def unit(rows):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def test_only_updates_many_times_the_median_are_too_long():
-    norms = np.array([0.1, 1.0, 1.0, 2.0, 9.0, 11.0])
-    norms[3] = 1.0
-    assert too_long(norms, 10).tolist() == [False] * 5 + [True]
-    assert not too_long(norms, 0).any()
+def test_the_typical_length_is_that_of_the_trusted():
+    norms, trust = np.array([1.0, 1.1, 900.0, 950.0, 990.0]), np.array([0.9, 0.9, 0.3, 0.3, 0.3])
+    assert weighted_median(norms, trust) == 1.1
+    assert weighted_median(norms, np.ones(5)) == 900
 
 
 def test_lengths_are_their_own_up_to_the_clip():
     norms = np.array([0.2, 1.0, 1.2, 1.4, 50.0])
-    assert clipped_lengths(norms, "clipped", 1.5).tolist() == [0.2, 1.0, 1.2, 1.4, pytest.approx(1.8)]
-    assert clipped_lengths(norms, "median").tolist() == [1.2] * 5
-    assert clipped_lengths(norms, "mean")[0] == pytest.approx(norms.mean())
-    assert clipped_lengths(norms[:0]).tolist() == []
+    assert clipped_lengths(norms, 1.2, "clipped", 1.5).tolist() == [0.2, 1.0, 1.2, 1.4, pytest.approx(1.8)]
+    assert clipped_lengths(norms, 1.2, "typical").tolist() == [1.2] * 5
+    assert clipped_lengths(norms, 1.2, "mean")[0] == pytest.approx(norms.mean())
+    assert clipped_lengths(norms[:0], 1.2, "mean").tolist() == []
 
 
 def test_independent_clients_have_about_one_vote_each():

@@ -20,13 +20,15 @@ def test_newcomers_are_explored_although_others_are_better():
     benign, malicious = [100.0] * 9 + [0.5], [0.01] * 9 + [1.0]
     seen = sum(9 in Budgeted(num_selected=5, explore=0.2)(candidates(benign, malicious, t)).ids for t in range(1, 51))
     never = sum(9 in Budgeted(num_selected=5, explore=0.0)(candidates(benign, malicious, t)).ids for t in range(1, 51))
-    assert (seen, never) == (50, 0)
+    assert seen >= 25
+    assert never == 0
 
 
-def test_the_blamed_are_not_explored_however_little_is_known_of_them():
+def test_the_blamed_are_not_explored_for_being_little_known_but_by_lot_now_and_then():
     benign, malicious = [100.0] * 9 + [0.1], [0.01] * 9 + [1.0]
-    chosen = [Budgeted(num_selected=5, explore=0.2)(candidates(benign, malicious, t)).ids for t in range(1, 51)]
-    assert not any(9 in ids for ids in chosen)
+    chosen = [9 in Budgeted(num_selected=5, explore=0.2)(candidates(benign, malicious, t)).ids for t in range(1, 201)]
+    assert not any(chosen[0::2])
+    assert 4 <= sum(chosen[1::2]) <= 20
 
 
 def test_liars_are_selected_less_than_others():
@@ -34,7 +36,7 @@ def test_liars_are_selected_less_than_others():
     counts = np.zeros(10)
     for t in range(1, 101):
         counts[Budgeted(num_selected=5, explore=0.1)(candidates(benign, malicious, t)).ids] += 1
-    assert counts[7:].max() < 0.1 * counts[:7].min()
+    assert counts[7:].max() < 0.3 * counts[:7].min()
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.1, True])

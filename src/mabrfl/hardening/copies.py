@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -14,9 +13,9 @@ from scipy.spatial.distance import squareform
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 
-_EXACT = 1 - 1e-4
-"""Raw cosine of updates that are the same but for rounding."""
 _TINY = 1e-9
+_ROUNDING = 1e-6
+"""Squared length of a residual of unit vectors below which only rounding is left of it."""
 
 
 def residual_cosines(cosines: Matrix, trust: Vector) -> Matrix:
@@ -37,10 +36,12 @@ def residual_cosines(cosines: Matrix, trust: Vector) -> Matrix:
     share = trust / max(float(trust.sum()), _TINY)
     toward = cosines @ share
     inner = cosines - toward[:, None] - toward[None, :] + share @ toward
-    lengths = np.sqrt(np.clip(np.diag(inner), _TINY, None))
-    result = inner / np.outer(lengths, lengths)
-    # Copies of the mean have no residual to speak of; being the same is enough.
-    result = np.where(cosines >= _EXACT, 1.0, np.clip(result, -1, 1))
+    squares = np.diag(inner)
+    lengths = np.sqrt(np.clip(squares, _TINY, None))
+    # Nothing can be said about who differs from the mean by no more than rounding.
+    told = np.where(squares > _ROUNDING, 1 / lengths, 0.0)
+    result = np.clip(inner * np.outer(told, told), -1, 1)
+    np.fill_diagonal(result, 1.0)
     return np.asarray((result + result.T) / 2)
 
 
@@ -65,79 +66,77 @@ def similar_groups(
     return sorted(found, key=lambda group: (-len(group), int(group[0])))
 
 
-@dataclass(frozen=True)
-class Group:
-    """Copies of one another: seats of the panel."""
-
-    members: NDArray[np.intp]
-    guarded: bool
-    """They hold half of the reputation or more: more likely the honest majority, and left alone."""
-
-
-def copied_groups(
-    found: Sequence[tuple[NDArray[np.intp], float]], trust: Vector, *, guard: bool, seats: int
-) -> list[Group]:
-    """Make the groups found disjoint, and mark those that are too large to be believed.
-
-    Parameters
-    ----------
-    found
-        Groups of seats, each with the reputation of all who were compared; a seat stays in the first.
-    trust
-        Reputation of each seat.
-    guard
-        Whether groups with half or more of that reputation are left alone.
-    seats
-        Number of seats.
-    """
+def disjoint(found: Sequence[NDArray[np.intp]], seats: int) -> list[NDArray[np.intp]]:
+    """Return the groups without the seats that an earlier group has; those left with one member are dropped."""
     taken = np.zeros(seats, dtype=bool)
     result = []
-    for group, compared in found:
+    for group in found:
         members = group[~taken[group]]
-        if len(members) < 2:
-            continue
-        guarded = guard and 2 * float(trust[members].sum()) >= compared
-        if not guarded:
+        if len(members) > 1:
             taken[members] = True
-        result.append(Group(members, guarded))
+            result.append(members)
     return result
 
 
-def representative(members: NDArray[np.intp], trust: Vector, consistency: Vector, lead: float) -> tuple[int, bool]:
-    """Return who speaks for a group of copies, and whether it is told apart as the original.
+def of_one_mind(mass: Vector, apart: NDArray[np.bool_], grouped: NDArray[np.bool_]) -> bool:
+    """Whether those who are not ``apart`` are a majority without such groups of its own.
+
+    Where clients have few labels each and much data, the honest ones come in groups as well: what sets
+    a group apart there is its data. So nobody is rejected for belonging to a group unless the groups
+    hold less than half of the reputation, and less than half of the rest is ``grouped`` too.
+
+    Parameters
+    ----------
+    mass
+        Reputation of each seat.
+    apart
+        Members of the groups found.
+    grouped
+        Members of groups that would be found if less were asked of them.
+    """
+    rest = ~apart
+    return bool(2 * mass[apart].sum() < mass.sum() and 2 * mass[rest & grouped].sum() < mass[rest].sum())
+
+
+def representative(members: NDArray[np.intp], trust: Vector, consistency: Vector, lead: float) -> int:
+    """Return who speaks for a group of copies.
 
     The original's update resembles its own past; a copy's past is another client's, or its own other
-    behaviour. If one member leads the others in this by ``lead``, it is the original. Otherwise the
-    most trusted member speaks for the group, the first one if several are.
+    behaviour. If one member leads the others in this by ``lead``, it speaks. Otherwise the most trusted
+    member does, the first one if several are.
 
     Parameters
     ----------
     members
-        Seats of the group.
+        Those of the group who sent something this round.
     trust
         Reputation of each seat.
     consistency
-        Cosine of each seat's update with its own momentum of before; NaN without one, or without an
-        update this round.
+        Cosine of each seat's update with its own momentum of before; NaN without one.
     lead
-        0 tells nobody apart.
+        0 ignores the past.
     """
     known = members[np.isfinite(consistency[members])]
-    if lead and len(known) > 1:
+    if lead and len(known) == len(members) > 1:
         order = known[np.argsort(-consistency[known], kind="stable")]
         if consistency[order[0]] - consistency[order[1]] >= lead:
-            return int(order[0]), True
-    return int(members[np.argmax(trust[members])]), False
+            return int(order[0])
+    return int(members[np.argmax(trust[members])])
 
 
-def copy_blame(size: int) -> float:
-    """How much each copy is blamed in a group of this size, when the original is not told apart.
+def copy_blame(trust: Vector) -> Vector:
+    """Return how much each member of a group of copies is blamed.
 
-    Of m copies all but one are false at least, of two copies perhaps neither knows: (m - 2) / m.
+    Of m copies all but one are false at least, of two copies perhaps neither knows: (m - 2) / m for the
+    least trusted. The others are blamed in proportion to 1 - trust, so that newcomers cannot take an
+    established client down with them.
 
     Examples
     --------
-    >>> [round(copy_blame(size), 2) for size in (2, 3, 16)]
-    [0.0, 0.33, 0.88]
+    >>> copy_blame(np.array([0.5, 0.5, 0.5, 0.5]))
+    array([0.5, 0.5, 0.5, 0.5])
+    >>> copy_blame(np.array([1.0, 0.5, 0.5, 0.5]))
+    array([0. , 0.5, 0.5, 0.5])
     """
-    return max(0.0, (size - 2) / size)
+    doubt = 1 - trust
+    return np.asarray(max(0.0, (len(trust) - 2) / len(trust)) * doubt / max(float(doubt.max()), _TINY))

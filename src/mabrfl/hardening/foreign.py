@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster import hierarchy
 
+from mabrfl.hardening.copies import of_one_mind
 from mabrfl.screening.non_sybil import principal_scores
 
 Matrix = NDArray[np.float64]
@@ -80,6 +82,7 @@ def most_foreign(
     aligned: float,
     suspicion: float,
     groups: Literal["every", "first"] = "every",
+    ease: float = 1.0,
 ) -> Suspicion | None:
     """Return the group with less than half of the mass that stands out most from the others, if any is apart."""
     n = len(cosines)
@@ -95,7 +98,7 @@ def most_foreign(
     squared, cosine = separations(cosines, masks)
     size = masks.sum(axis=1)
     credence = np.minimum(masks @ mass / size * (n - size) / np.maximum(~masks @ mass, _FLOOR), 1)
-    needed = separation * (1 - suspicion * (1 - credence)) + small_group * np.log(n) / size
+    needed = ease * (separation * (1 - suspicion * (1 - credence)) + small_group * np.log(n) / size)
     excess = np.where(cosine < aligned, squared - needed, -np.inf)
     best = int(np.argmax(excess))
     if not np.isfinite(excess[best]):
@@ -112,13 +115,15 @@ def foreign_clients(
     aligned: float = 0.8,
     suspicion: float = 0.3,
     groups: Literal["every", "first"] = "every",
-    present: Mask | None = None,
+    guard: bool = True,
 ) -> tuple[Mask, list[Suspicion]]:
     """Mark the members of groups that are foreign to the rest, one group after the other.
 
     A group is foreign if it holds less than half of the mass, its mean direction is at least
     ``separation`` (squared) away from that of the others, with a surcharge for small groups, of which
     there are many to choose from, and it does not merely push less or more in the same direction.
+
+    With the ``guard``, nobody is foreign where most are: see :func:`~mabrfl.hardening.copies.of_one_mind`.
 
     Parameters
     ----------
@@ -128,38 +133,48 @@ def foreign_clients(
         What each client counts: its reputation.
     separation, small_group, aligned, suspicion, groups
         See :class:`~mabrfl.hardening.options.HardenedOptions`; a separation of 0 marks nobody.
-    present
-        Who sent something this round. Half of their mass, or of everybody's, is never marked: those who
-        were selected together have more in common with each other than with what others sent earlier.
 
     Returns
     -------
     foreign, suspicions
-        The mask, and each group that was examined: all but the last were rejected, the last perhaps.
+        The mask, and each group that was examined.
     """
-    alive = np.arange(len(cosines))
-    foreign = np.zeros(len(cosines), dtype=bool)
-    everybody = ~foreign
-    here = everybody if present is None else present
+    if not separation:
+        return np.zeros(len(cosines), dtype=bool), []
+    settings: dict[str, Any] = {
+        "separation": separation,
+        "small_group": small_group,
+        "aligned": aligned,
+        "suspicion": suspicion,
+        "groups": groups,
+    }
+    foreign, suspicions = _one_after_the_other(cosines, mass, np.arange(len(cosines)), 1.0, settings)
+    if guard and foreign.any():
+        rest = np.flatnonzero(~foreign)
+        grouped, _ = _one_after_the_other(cosines, mass, rest, _LENIENT, settings)
+        if not of_one_mind(mass, foreign, grouped):
+            foreign[:] = False
+    return foreign, suspicions
+
+
+_LENIENT = 0.6
+"""How much of the separation is asked for when the rest is looked at for groups of its own."""
+
+
+def _one_after_the_other(
+    cosines: Matrix, mass: NDArray[np.float64], alive: NDArray[np.intp], ease: float, settings: Mapping[str, Any]
+) -> tuple[Mask, list[Suspicion]]:
+    """Take the most foreign group off until none stands out, or half of the mass is gone."""
+    marked = np.zeros(len(cosines), dtype=bool)
     suspicions: list[Suspicion] = []
-    while separation:
-        found = most_foreign(
-            cosines[np.ix_(alive, alive)],
-            mass[alive],
-            separation=separation,
-            small_group=small_group,
-            aligned=aligned,
-            suspicion=suspicion,
-            groups=groups,
-        )
-        if found is None:
-            break
+    total = mass[alive].sum()
+    while found := most_foreign(cosines[np.ix_(alive, alive)], mass[alive], ease=ease, **settings):
         seats = alive[found.members]
         suspicions.append(Suspicion(seats, found.separation, found.needed, found.cosine))
-        marked = foreign.copy()
-        marked[seats] = True
-        if not found.rejected or any(2 * mass[marked & some].sum() >= mass[some].sum() for some in (everybody, here)):
+        if not found.rejected:
             break
-        foreign = marked
+        marked[seats] = True
+        if 2 * mass[marked].sum() >= total:
+            break
         alive = np.setdiff1d(alive, seats)
-    return foreign, suspicions
+    return marked, suspicions

@@ -12,32 +12,38 @@ from mabrfl.hardening.copies import residual_cosines
 Vector = NDArray[np.float64]
 
 
-def too_long(norms: Vector, limit: float) -> NDArray[np.bool_]:
-    """Mark updates longer than ``limit`` times the median length; nobody if the limit is 0."""
-    if not limit:
-        return np.zeros(len(norms), dtype=bool)
-    return np.asarray(norms > limit * np.median(norms))
+def weighted_median(values: Vector, weights: Vector) -> float:
+    """Return the value below and above which no more than half of the weight lies.
+
+    Examples
+    --------
+    >>> weighted_median(np.array([1.0, 2.0, 300.0]), np.array([0.2, 0.2, 0.5]))
+    300.0
+    >>> weighted_median(np.array([1.0, 2.0, 300.0]), np.array([0.9, 0.9, 0.3]))
+    2.0
+    """
+    order = np.argsort(values, kind="stable")
+    total = np.cumsum(weights[order])
+    return float(values[order[int(np.searchsorted(total, total[-1] / 2))]])
 
 
 def clipped_lengths(
-    norms: Vector, step_size: Literal["clipped", "median", "mean"] = "clipped", clip: float = 1.5
+    norms: Vector, typical: float, step_size: Literal["clipped", "typical", "mean"] = "clipped", clip: float = 1.5
 ) -> Vector:
     """Return the length that each update is given in the step.
 
-    ``clipped``: its own, at most ``clip`` times the median. Lengths of honest clients grow with the
+    ``clipped``: its own, at most ``clip`` times what is ``typical``. Lengths of honest clients grow with the
     number of their steps, so those with more data go further; a client with hardly any data is not
     blown up to the size of the others.
 
     Examples
     --------
-    >>> clipped_lengths(np.array([1.0, 2.0, 300.0]))
+    >>> clipped_lengths(np.array([1.0, 2.0, 300.0]), typical=2.0)
     array([1., 2., 3.])
     """
-    if not len(norms):
-        return norms
-    if step_size == "clipped":
-        return np.minimum(norms, clip * np.median(norms))
-    return np.full(len(norms), np.median(norms) if step_size == "median" else np.mean(norms))
+    if step_size == "clipped" or not len(norms):
+        return np.minimum(norms, clip * typical)
+    return np.full(len(norms), typical if step_size == "typical" else np.mean(norms))
 
 
 def independent_votes(cosines: NDArray[np.float64], weights: Vector) -> Vector:

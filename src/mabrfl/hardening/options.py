@@ -35,8 +35,6 @@ class HardenedOptions:
         What is left of B after each rejection; 1 is the paper's rule.
     forgive
         What is left of M after each acceptance; 1 never forgives.
-    norm_limit
-        An update longer than this many times the median length is rejected; 0 switches the test off.
     copy_similarity
         From which cosine, after what all have in common is taken off, two updates are copies; 0
         switches the test off.
@@ -46,13 +44,14 @@ class HardenedOptions:
         Copies are groups in which ``all-pairs`` are alike (complete linkage), or ``chains``
         (connected components, as in the paper).
     majority_guard
-        Never take half or more of the reputation for copies; when this fires, nobody is blamed.
+        Reject nobody as a copy or as foreign where most of the reputation, or most of the rest of it, is
+        in such groups; when this fires, nobody is blamed.
     copies
         ``collapse``: a group of copies has one vote, as long as one of them is more likely honest than
         not. ``reject``: it has none.
     told_apart
-        By how much a client's update must resemble its own past more than the copies resemble
-        theirs, to be taken for the original; 0 switches this off.
+        By how much a client's update must resemble its own past more than the copies resemble theirs, to
+        speak for all of them; 0 switches this off.
     memory
         Weight of the past in a client's momentum of unit updates, per round; 0 remembers nothing.
     panel_rounds
@@ -78,9 +77,10 @@ class HardenedOptions:
     trust_weights
         Weigh clients in the step by their reputation.
     step_size
-        Lengths in the step: ``clipped``, all the ``median``, or all the ``mean``.
+        Lengths in the step: ``clipped``, all the ``typical`` one (the median by reputation of what the
+        panel sent last), or all the ``mean`` of this round's.
     clip
-        At how many times the median lengths are clipped.
+        At how many times the typical length lengths are clipped.
     """
 
     warmup_rounds: int = 1
@@ -98,7 +98,6 @@ class HardenedOptions:
     keep_good: float = 0.9
     strike: float = 0.7
     forgive: float = 0.9
-    norm_limit: float = 10.0
     copy_similarity: float = 0.9
     copy_vectors: Literal["residual", "raw"] = "residual"
     grouping: Literal["all-pairs", "chains"] = "all-pairs"
@@ -116,7 +115,7 @@ class HardenedOptions:
     majority: Literal["reputation", "heads"] = "reputation"
     independence: bool = True
     trust_weights: bool = True
-    step_size: Literal["clipped", "median", "mean"] = "clipped"
+    step_size: Literal["clipped", "typical", "mean"] = "clipped"
     clip: float = 1.5
 
     def __post_init__(self) -> None:
@@ -137,7 +136,6 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("keep_good", _TINY, 1),
     ("strike", _TINY, 1),
     ("forgive", _TINY, 1),
-    ("norm_limit", 0, _MANY),
     ("copy_similarity", 0, 1),
     ("told_apart", 0, 2),
     ("memory", 0, 1 - _TINY),

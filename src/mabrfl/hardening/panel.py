@@ -58,13 +58,15 @@ def convene(cohort: Cohort, memory: MomentumMemory, *, history: float, rounds: i
     n = len(cohort)
     if not history:
         return Panel(cohort.ids, n, cohort.cosines, cohort.trust(cohort.ids), np.full(n, np.nan))
+    memory.forget(gone=lambda client: client not in cohort.reputation, before=cohort.round - rounds)
     own = memory.rows(cohort.ids, cohort.matrix)
-    others = memory.recent(own, cohort.round - rounds, size) if rounds else own[:0]
+    clients = memory.clients()
+    others = memory.recent(own, cohort.round - rounds) if rounds else own[:0]
+    others = np.array([row for row in others if clients[row] in cohort.reputation][:size], dtype=np.intp)
     seats = np.concatenate([own, others])
     gram, consistency = memory.fold_unit(
         own, cohort.matrix, cohort.norms, seats, round_number=cohort.round, history=history
     )
-    clients = memory.clients()
     ids = (*cohort.ids, *(clients[row] for row in others))
     absent = np.full(len(others), np.nan)
     return Panel(ids, n, vectors.cosines(gram), cohort.trust(ids), np.concatenate([consistency, absent]))

@@ -1,4 +1,4 @@
-"""The hardened rule: too long, copied, foreign; then a step in which nobody and no group has much to say."""
+"""The hardened rule: copied, foreign; then a step in which nobody and no group has much to say."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from mabrfl.errors import StateError
 from mabrfl.hardening import influence
 from mabrfl.hardening.copies import (
-    Group,
-    copied_groups,
     copy_blame,
+    disjoint,
+    of_one_mind,
     representative,
     residual_cosines,
     similar_groups,
@@ -21,10 +21,15 @@ from mabrfl.hardening.copies import (
 from mabrfl.hardening.foreign import Suspicion, foreign_clients
 from mabrfl.hardening.options import HardenedOptions
 from mabrfl.hardening.panel import Panel, convene
+from mabrfl.rng import ClientId
 from mabrfl.screening.momentum import MomentumMemory
-from mabrfl.updates import Cohort, Decision, Evidence, Reason
+from mabrfl.updates import Cohort, Decision, Evidence, Reason, as_client_id
 
 _ALONE = 1
+_SAME = 0.9999
+"""Residual cosine of updates that are the same but for rounding."""
+_MARGIN = 0.2
+"""By how much less alike groups are that show that honest clients come in groups, too."""
 _CREDIBLE = 0.5
 """Reputation from which a client may speak for a group of copies: more likely honest than not."""
 _UNANIMOUS = 0.9
@@ -54,10 +59,9 @@ class _Findings:
             events=[],
         )
 
-    def reject(self, seats: NDArray[np.intp], reason: Reason, credit: float = 1.0) -> None:
+    def reject(self, seats: NDArray[np.intp], reason: Reason) -> None:
         for seat in seats:
             self.reasons[seat] = reason
-        self.credit[seats] = credit
         self.silent[seats] = True
 
 
@@ -77,69 +81,114 @@ class HardenedRule:
     def __init__(self, options: HardenedOptions | None = None) -> None:
         self.options = options or HardenedOptions()
         self._memory = MomentumMemory()
+        self._lengths: dict[ClientId, float] = {}
 
     def __call__(self, cohort: Cohort) -> Decision:
         """Judge one round."""
         chosen = self.options
         panel = convene(cohort, self._memory, history=chosen.memory, rounds=chosen.panel_rounds, size=chosen.panel_size)
+        typical = self._typical_length(cohort, panel)
         found = _Findings.none(len(panel))
-        found.reject(np.flatnonzero(influence.too_long(cohort.norms, chosen.norm_limit)), "outlier")
         groups = self._find_copies(cohort, panel, found)
         self._judge_copies(groups, panel, found)
         suspicions = self._find_foreign(groups, panel, found)
-        weights, step_size = self._weights(cohort, panel, found)
-        reasons = found.reasons[: len(cohort)]
-        if all(reason != "accepted" for reason in reasons):
-            found.events.append("no-survivors")
+        self._spare(panel, found)
+        weights = self._weights(cohort, panel, found, typical)
         return Decision(
             weights=weights,
-            reasons=reasons,
+            reasons=found.reasons[: len(cohort)],
             evidence=_evidence(cohort, panel, found, weights),
             credit=found.credit[: len(cohort)],
             events=tuple(found.events),
-            facts=_facts(panel, found, suspicions, step_size),
+            facts=_facts(panel, found, suspicions, typical),
         )
 
-    def _find_copies(self, cohort: Cohort, panel: Panel, found: _Findings) -> list[Group]:
+    def _typical_length(self, cohort: Cohort, panel: Panel) -> float:
+        """Return the median by reputation of the lengths that the panel's members sent last."""
+        self._lengths = {client: length for client, length in self._lengths.items() if client in cohort.reputation}
+        self._lengths.update(zip(cohort.ids, (float(norm) for norm in cohort.norms), strict=True))
+        known = [seat for seat, client in enumerate(panel.ids) if client in self._lengths]
+        lengths = np.array([self._lengths[panel.ids[seat]] for seat in known])
+        return influence.weighted_median(lengths, panel.trust[known])
+
+    def _find_copies(self, cohort: Cohort, panel: Panel, found: _Findings) -> list[NDArray[np.intp]]:
         """Look for copies among this round's updates, and among the momenta of the whole panel."""
-        chosen, n = self.options, len(cohort)
-        candidates: list[tuple[NDArray[np.intp], float]] = []
+        chosen, n, seats = self.options, len(cohort), len(panel)
         compared = [(cohort.cosines, panel.trust[:n])]
-        if np.median(cohort.cosines) < _UNANIMOUS:
+        if n > 1 and np.median(cohort.cosines[~np.eye(n, dtype=bool)]) < _UNANIMOUS:
             compared.append((panel.cosines, panel.trust))
+        exact: list[NDArray[np.intp]] = []
+        close: list[NDArray[np.intp]] = []
+        grouped = np.zeros(seats, dtype=bool)
         for cosines, trust in compared:
             similarity = residual_cosines(cosines, trust) if chosen.copy_vectors == "residual" else cosines
             if len(similarity) > 1:
                 others = similarity - 3 * np.eye(len(similarity))
                 found.nearest[: len(others)] = np.fmax(found.nearest[: len(others)], others.max(axis=1))
             if chosen.copy_similarity:
-                mass = float(trust.sum())
-                candidates += [
-                    (group, mass) for group in similar_groups(similarity, chosen.copy_similarity, chosen.grouping)
-                ]
-        usable = [(group[~found.silent[group]], mass) for group, mass in candidates]
-        return copied_groups(usable, panel.trust, guard=chosen.majority_guard, seats=len(panel))
+                if len(similarity) == n and not exact:
+                    exact = similar_groups(similarity, max(_SAME, chosen.copy_similarity), chosen.grouping)
+                close += similar_groups(similarity, chosen.copy_similarity, chosen.grouping)
+                for group in similar_groups(similarity, chosen.copy_similarity - _MARGIN, chosen.grouping):
+                    grouped[group] = True
+        return self._believable(exact, close, grouped, panel, found)
 
-    def _judge_copies(self, groups: list[Group], panel: Panel, found: _Findings) -> None:
-        """Leave each group of copies one voice, or none, and blame the others by how sure it is that they copied."""
+    def _believable(
+        self,
+        exact: list[NDArray[np.intp]],
+        close: list[NDArray[np.intp]],
+        grouped: NDArray[np.bool_],
+        panel: Panel,
+        found: _Findings,
+    ) -> list[NDArray[np.intp]]:
+        """Return the groups of copies that are not more likely the honest majority, or honest groups of like data.
+
+        Updates that are the same but for rounding are copies even where honest clients come in groups.
+        """
+        seats = len(panel)
+        nothing = np.zeros(seats, dtype=bool)
+        for groups, alike in ((disjoint([*exact, *close], seats), grouped), (disjoint(exact, seats), nothing)):
+            apart = nothing.copy()
+            for group in groups:
+                apart[group] = True
+            if not self.options.majority_guard or of_one_mind(panel.trust, apart, alike):
+                for group in groups:
+                    found.group_size[group] = len(group)
+                return groups
+            found.events = ["majority-guard"]
+        return []
+
+    def _judge_copies(self, groups: list[NDArray[np.intp]], panel: Panel, found: _Findings) -> None:
+        """Leave each group of copies one voice, or none, and blame its members by how sure it is that they copied."""
         chosen = self.options
-        for group in groups:
-            found.group_size[group.members] = len(group.members)
-            if group.guarded:
-                found.events.append("majority-guard")
-                found.credit[group.members] = 0.0
-                continue
-            speaker, original = representative(group.members, panel.trust, panel.consistency, chosen.told_apart)
-            blame = 1.0 if original else copy_blame(len(group.members))
-            silenced = group.members[group.members != speaker]
-            heard = original or (chosen.copies == "collapse" and panel.trust[speaker] >= _CREDIBLE)
-            if not heard:
-                silenced = group.members
-            found.reject(silenced, "sybil", blame)
-            if not original:
-                found.credit[speaker] = blame if speaker in silenced else -blame
+        for members in groups:
+            found.credit[members] = copy_blame(panel.trust[members])
+            present = members[members < panel.present]
+            silenced = members
+            if len(present):
+                speaker = representative(present, panel.trust, panel.consistency, chosen.told_apart)
+                if chosen.copies == "collapse" and panel.trust[speaker] >= _CREDIBLE:
+                    silenced = members[members != speaker]
+                    found.credit[speaker] *= -1
+            found.reject(silenced, "sybil")
 
-    def _find_foreign(self, groups: list[Group], panel: Panel, found: _Findings) -> list[Suspicion]:
+    def _spare(self, panel: Panel, found: _Findings) -> None:
+        """Blame nobody when half of those present are rejected or more, and reject nobody if that were all of them.
+
+        They are a minority of all who are known, and yet may have only been drawn together.
+        """
+        rejected = found.silent[: panel.present]
+        trust = panel.trust[: panel.present]
+        if rejected.all():
+            found.events.append("nobody-left")
+            found.reasons[: panel.present] = ["accepted"] * panel.present
+            found.silent[: panel.present] = False
+            found.credit[: panel.present] = 0.0
+        elif self.options.majority_guard and 2 * trust[rejected].sum() >= trust.sum():
+            found.events.append("majority-present")
+            found.credit[: panel.present][rejected] = 0.0
+
+    def _find_foreign(self, groups: list[NDArray[np.intp]], panel: Panel, found: _Findings) -> list[Suspicion]:
         """Look for foreign groups among all who still have a voice; whoever copied one of their members is foreign."""
         chosen = self.options
         voices = np.flatnonzero(~found.silent)
@@ -152,39 +201,43 @@ class HardenedRule:
             aligned=chosen.aligned,
             suspicion=chosen.suspicion,
             groups=chosen.groups,
-            present=voices < panel.present,
+            guard=chosen.majority_guard,
         )
         rejected = voices[foreign]
         for group in groups:
-            if not group.guarded and np.isin(group.members, rejected).any():
-                rejected = np.union1d(rejected, group.members)
+            if np.isin(group, rejected).any():
+                rejected = np.union1d(rejected, group)
+        found.credit[rejected] = 1.0
         found.reject(rejected, "outlier")
         return [Suspicion(voices[each.members], each.separation, each.needed, each.cosine) for each in suspicions]
 
-    def _weights(self, cohort: Cohort, panel: Panel, found: _Findings) -> tuple[NDArray[np.float64], float]:
-        """Return what each update is multiplied by in the step, and the median length of those used."""
+    def _weights(self, cohort: Cohort, panel: Panel, found: _Findings, typical: float) -> NDArray[np.float64]:
+        """Return what each update is multiplied by in the step."""
         chosen, n = self.options, len(cohort)
         weights = np.zeros(n)
         used = np.flatnonzero(~found.silent[:n])
-        if not len(used):
-            return weights, 0.0
         votes = panel.trust[used] if chosen.trust_weights else np.ones(len(used))
         if chosen.independence:
             votes = influence.independent_votes(panel.cosines[np.ix_(used, used)], votes)
-        lengths = influence.clipped_lengths(cohort.norms[used], chosen.step_size, chosen.clip)
+        lengths = influence.clipped_lengths(cohort.norms[used], typical, chosen.step_size, chosen.clip)
         weights[used] = votes / votes.sum() * lengths / cohort.norms[used]
-        return weights, float(np.median(cohort.norms[used]))
+        return weights
 
     def state_dict(self) -> dict[str, Any]:
         """Return the options and the momenta as plain values, lists and arrays."""
-        return {"options": asdict(self.options), **self._memory.state_dict()}
+        lengths = {"who": list(self._lengths), "lengths": np.array(list(self._lengths.values()), dtype=np.float64)}
+        return {"options": asdict(self.options), **self._memory.state_dict(), **lengths}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the momenta; those of another set of options are refused."""
         for name, value in asdict(self.options).items():
             if state["options"].get(name) != value:
                 raise StateError(f"the state's {name} is {state['options'].get(name)!r}, this rule's is {value!r}")
+        who, lengths = [as_client_id(client) for client in state["who"]], np.asarray(state["lengths"], dtype=np.float64)
+        if lengths.shape != (len(who),) or not np.all((lengths > 0) & np.isfinite(lengths)):
+            raise StateError(f"lengths must be one positive number per client; got {len(who)} ids, {lengths.shape}")
         self._memory.load_state_dict(state)
+        self._lengths = {client: float(length) for client, length in zip(who, lengths, strict=True)}
 
 
 def _evidence(cohort: Cohort, panel: Panel, found: _Findings, weights: NDArray[np.float64]) -> list[Evidence]:
@@ -202,12 +255,12 @@ def _evidence(cohort: Cohort, panel: Panel, found: _Findings, weights: NDArray[n
     ]
 
 
-def _facts(panel: Panel, found: _Findings, suspicions: list[Suspicion], step_size: float) -> dict[str, Any]:
+def _facts(panel: Panel, found: _Findings, suspicions: list[Suspicion], typical: float) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "panel": len(panel),
         "largest_residual_cosine": None if np.isnan(found.nearest).all() else float(np.nanmax(found.nearest)),
         "largest_copied_group": int(found.group_size.max()),
-        "step_size": step_size,
+        "typical_length": typical,
     }
     if suspicions:
         worst = max(suspicions, key=lambda each: each.separation - each.needed)

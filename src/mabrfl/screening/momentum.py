@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -131,12 +131,22 @@ class MomentumMemory:
             consistency = (self._norms[rows] ** 2 - 1 - past**2) / (2 * past)
         return gram, np.where(past > _SHORTEST, np.clip(consistency, -1, 1), np.nan)
 
-    def recent(self, rows: NDArray[np.intp], since: int, most: int) -> NDArray[np.intp]:
-        """Return up to ``most`` other rows whose momenta are from round ``since`` or later, the latest first."""
+    def recent(self, rows: NDArray[np.intp], since: int) -> NDArray[np.intp]:
+        """Return the other rows whose momenta are from round ``since`` or later, the latest first."""
         used = np.arange(len(self._row))
         others = np.setdiff1d(used[self._computed[used] >= since], rows)
         order = np.lexsort((others, -self._computed[others]))
-        return np.asarray(others[order][:most], dtype=np.intp)
+        return np.asarray(others[order], dtype=np.intp)
+
+    def forget(self, gone: Callable[[ClientId], bool], before: int) -> None:
+        """Give up the rows of clients that are gone and were judged last before a round, once they are many."""
+        kept = [client for client, row in self._row.items() if self._computed[row] >= before or not gone(client)]
+        if len(self._row) - len(kept) <= len(self._row) // 4:
+            return
+        rows = np.array([self._row[client] for client in kept], dtype=np.intp)
+        self._matrix, self._norms, self._scales = self._matrix[rows], self._norms[rows], self._scales[rows]
+        self._computed, self._selected = self._computed[rows], self._selected[rows]
+        self._row = {client: k for k, client in enumerate(kept)}
 
     def clients(self) -> list[ClientId]:
         """Return whose momentum each row is."""

@@ -23,8 +23,9 @@ class Budgeted:
     num_selected
         m, the number of clients per round; all of them if there are fewer.
     explore
-        Share of the budget, rounded up, for the clients about which least is known: the smallest
-        B + M, among those not believed to be malicious (M <= 2 B); ties by lot.
+        Share of the budget, rounded up, that does not go by draws: in odd rounds to the clients about which
+        least is known (the smallest B + M, among those not believed to be malicious, M <= 2 B; ties by
+        lot), in even rounds by lot, so that nobody is shut out for good.
     """
 
     def __init__(self, *, num_selected: int = 10, explore: float = 0.1) -> None:
@@ -39,8 +40,9 @@ class Budgeted:
         n = len(candidates.ids)
         budget = min(self.num_selected, n)
         known = candidates.benign + candidates.malicious
+        lot = candidates.uniforms("explore")
         hopeful = np.flatnonzero(candidates.malicious <= 2 * candidates.benign)
-        order = hopeful[np.lexsort((candidates.uniforms("explore")[hopeful], known[hopeful]))]
+        order = np.argsort(lot) if candidates.round % 2 == 0 else hopeful[np.lexsort((lot[hopeful], known[hopeful]))]
         explored = order[: min(math.ceil(self.explore * budget), len(order))]
         draws = beta_draws(candidates)
         draws[explored] = np.inf
