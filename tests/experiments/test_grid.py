@@ -191,7 +191,7 @@ WORDS = {
     "alpha_test": ["below"],
     "equal_clusters": ["first"],
     "small_cohort": ["count-crash"],
-    "step_size": ["median"],
+    "step_size": ["median", "typical"],
     "weighting": ["examples"],
     "copy_vectors": ["raw"],
     "grouping": ["chains"],
