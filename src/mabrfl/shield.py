@@ -38,6 +38,8 @@ class MabRfl(Defense):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from mabrfl import Updates
     >>> shield = MabRfl(seed=0)
     >>> chosen = shield.select(["ada", "bob", "eve", "mallory"], round=1)
     >>> matrix = np.random.default_rng(0).normal(size=(len(chosen), 8))

@@ -18,10 +18,18 @@ from mabrfl.experiments.detection_formats import DETECTION_FORMATS, detection_cs
 from mabrfl.experiments.grid import load_sweep
 from mabrfl.experiments.packing import pack
 from mabrfl.experiments.results import Cell, load_results
-from result_folders import make_cell, write_sweep
+from result_folders import make_cell as any_cell
+from result_folders import write_sweep
 
 ROOT = Path(__file__).parents[2]
 LIE: dict[str, Any] = {"attack": "lie", "attackers": 0.3}
+
+
+def make_cell(final: float | None = 90.0, status: str = "done", **settings: Any) -> Cell:
+    """Return a cell without a folder, with the preset hardened unless another is named."""
+    return any_cell(final, status, **{"preset": "hardened", **settings})
+
+
 NAMES = ("Attackers", "Attack", "Defense")
 
 
@@ -213,7 +221,7 @@ def test_conditions_are_named_by_labels_and_by_what_varies() -> None:
         ("10%", "AGRT", "MAB-RFL hardened", ""),
         ("30%", "sleeper (LIE)", "MAB-RFL hardened", ""),
         ("0%", "—", "MAB-RFL hardened", "PyTorch's initialisation"),
-        ("0%", "—", "FedAvg hardened", "PyTorch's initialisation"),
+        ("0%", "—", "FedAvg", "PyTorch's initialisation"),
         ("0%", "—", "MAB-RFL hardened", "epochs=1"),
         ("0%", "—", "MAB-RFL hardened", "eager"),
         ("0%", "—", "MAB-RFL hardened", "q=0.8"),
@@ -248,7 +256,7 @@ def test_presets_differ_by_their_name_and_not_by_all_their_options() -> None:
     cells += [make_cell(defense="krum", **LIE)]
     assert {rest for *_, rest in named(cells)} == {""}
     assert [label for _, _, label, _ in named(cells)] == [
-        "Krum hardened",
+        "Krum",
         "MAB-RFL paper",
         "MAB-RFL reference",
         "MAB-RFL hardened",

@@ -126,6 +126,7 @@ def test_workers_end_with_a_parent_that_is_interrupted_or_killed(number):
     ours, theirs = context.Pipe()
     parent = context.Process(target=train_for_two_seconds, args=(theirs,))
     parent.start()
+    theirs.close()  # so that nothing is waited for in vain
     pids = ours.recv()
     time.sleep(0.3)
     # Ctrl-C in a terminal reaches the whole group; of a killed parent the workers have to notice themselves.
