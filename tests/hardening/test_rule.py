@@ -265,6 +265,11 @@ def test_a_lone_liar_is_known_by_its_fellows_of_earlier_rounds():
     assert alone.aggregate(Updates(range(21), rows[:21]), round=2).verdicts[20].accepted
 
 
+def test_the_guard_is_no_event_where_there_was_nothing_to_guard():
+    _, outcomes = play(None, frozenset(), rounds=5)
+    assert {event for _, outcome, _ in outcomes for event in outcome.events} == {"warm-up"}
+
+
 def test_a_federation_that_sends_one_and_the_same_update_follows_it():
     shield, rows = MabRfl(seed=1), np.repeat(world()(1)[:1], 8, axis=0)
     outcome = shield.aggregate(Updates(range(8), rows), round=1)
@@ -298,7 +303,7 @@ def test_when_the_guard_fires_nobody_is_blamed():
     ],
     ids=str,
 )
-def test_every_mechanism_can_be_switched_off(option):
+def test_without_any_one_mechanism_the_shield_still_runs(option):
     shield, outcomes = play(lie, LIARS, rounds=4, **option)
     assert all(np.isfinite(outcome.step).all() for _, outcome, _ in outcomes)
     for name, value in option.items():

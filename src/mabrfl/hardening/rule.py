@@ -119,6 +119,7 @@ class HardenedRule:
             compared.append((panel.cosines, panel.trust))
         exact: list[NDArray[np.intp]] = []
         close: list[NDArray[np.intp]] = []
+        fresh = True
         grouped = np.zeros(seats, dtype=bool)
         for cosines, trust in compared:
             similarity = residual_cosines(cosines, trust) if chosen.copy_vectors == "residual" else cosines
@@ -126,11 +127,12 @@ class HardenedRule:
                 others = similarity - 3 * np.eye(len(similarity))
                 found.nearest[: len(others)] = np.fmax(found.nearest[: len(others)], others.max(axis=1))
             if chosen.copy_similarity:
-                if len(similarity) == n and not exact:
+                if fresh:  # momenta may be the same by chance of selection; this round's updates are not
                     exact = similar_groups(similarity, max(_SAME, chosen.copy_similarity), chosen.grouping)
                 close += similar_groups(similarity, chosen.copy_similarity, chosen.grouping)
                 for group in similar_groups(similarity, chosen.copy_similarity - _MARGIN, chosen.grouping):
                     grouped[group] = True
+            fresh = False
         return self._believable(exact, close, grouped, panel, found)
 
     def _believable(
@@ -147,6 +149,8 @@ class HardenedRule:
         """
         seats = len(panel)
         nothing = np.zeros(seats, dtype=bool)
+        if not close:
+            return []
         for groups, alike in ((disjoint([*exact, *close], seats), grouped), (disjoint(exact, seats), nothing)):
             apart = nothing.copy()
             for group in groups:
