@@ -17,7 +17,7 @@ from mabrfl.progress import Progress, restore
 from mabrfl.protocols import Rule, Selector, Stateful
 from mabrfl.reputation import Beliefs
 from mabrfl.rng import ClientId
-from mabrfl.screening.intake import inspect
+from mabrfl.screening.intake import Intake, inspect
 from mabrfl.selection import All
 from mabrfl.updates import (
     Candidates,
@@ -166,7 +166,7 @@ class Defense:
             self._progress = replace(self._progress, dimension=width, precision=precision)
         elif progress.dimension is None and updates.dimension is not None:
             self._progress = replace(self._progress, dimension=updates.dimension)
-        return Screening(_verdicts(cohort, decision, intake.malformed), int(round), cohort, decision, events)
+        return Screening(_verdicts(cohort, decision, intake), int(round), cohort, decision, events)
 
     def _reputation_of(self, senders: Sequence[ClientId]) -> dict[ClientId, tuple[float, float]]:
         """Return what is believed of these clients and of all who could have been selected last, or of everybody."""
@@ -293,8 +293,11 @@ def _step(decision: Decision, cohort: Cohort) -> Floats:
     return step
 
 
-def _verdicts(cohort: Cohort, decision: Decision | None, malformed: Mapping[ClientId, str]) -> dict[ClientId, Verdict]:
-    verdicts = {client: Verdict(False, "malformed", {"cause": cause}) for client, cause in malformed.items()}
+def _verdicts(cohort: Cohort, decision: Decision | None, intake: Intake) -> dict[ClientId, Verdict]:
+    verdicts = {
+        client: Verdict(False, "malformed", {"cause": cause}, credit=0.0 if client in intake.silent else 1.0)
+        for client, cause in intake.malformed.items()
+    }
     if decision is not None:
         reasons: Sequence[Reason] = decision.reasons if decision.reasons is not None else ["accepted"] * len(cohort)
         evidence = decision.evidence if decision.evidence is not None else [{}] * len(cohort)

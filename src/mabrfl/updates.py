@@ -238,6 +238,11 @@ class Verdict:
     evidence: Evidence = field(default_factory=dict)
     credit: float = 1.0
 
+    @property
+    def blamed(self) -> bool:
+        """Whether this costs reputation: most rejections do, and so may an update that was used for its copies."""
+        return self.credit < 0 or (not self.accepted and self.credit > 0)
+
 
 @dataclass(frozen=True)
 class Outcome:

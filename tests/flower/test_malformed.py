@@ -7,8 +7,9 @@ import pytest
 
 from flower_grid import MemoryGrid, honest, key_name, model
 from flower_replies import LATE, MALFORMED, UNPACKABLE
-from mabrfl.flower import RobustStrategy
+from mabrfl.flower import MabRflStrategy, RobustStrategy
 from mabrfl.recording.audit import read_audit
+from mabrfl.updates import Outcome, Verdict
 
 NODES = range(1, 11)
 BAD = 4
@@ -106,3 +107,76 @@ def test_when_everybody_is_malformed_the_model_stays_as_it_is():
     strategy, result = run(nodes, rounds=2)
     assert np.array_equal(flat(result.arrays), flat(model()))
     assert all(belief == (1, 3) for belief in strategy.defense.reputation.values())
+
+
+def test_replies_that_cannot_be_judged_do_not_excuse_the_malformed_ones(tmp_path):
+    bad, _ = MALFORMED["12 NaN"]
+    nodes = {node: honest(node) for node in NODES}
+    nodes |= {node: (lambda message, node=node: bad(message, honest(node)(message))) for node in (1, 2, 3)}
+    strategy = RobustStrategy(
+        "krum",
+        num_malicious_nodes=3,
+        defense_options={"strict": True},
+        min_available_nodes=10,
+        fraction_evaluate=0.0,
+        state_dir=tmp_path,
+    )
+    result = strategy.start(MemoryGrid(nodes), model(), num_rounds=3, timeout=0.1)
+    rows = [row for row in read_audit(tmp_path / "audit.jsonl") if row["kind"] == "reply"]
+    assert [figures["model-moved"] for figures in result.train_metrics_clientapp.values()] == [0, 0, 0]
+    assert {(row["verdict"], row["reason"], row["blamed"]) for row in rows} == {
+        ("unjudged", "quorum", False),
+        ("quarantined", "not-finite", True),
+    }
+    assert strategy.defense.reputation[key_name(1)] == (1, 4)
+    assert strategy.defense.reputation[key_name(4)] == (1, 1)
+
+
+def test_who_returns_the_model_unchanged_is_set_aside_and_not_blamed(tmp_path):
+    def unchanged(message, reply):
+        from flower_grid import arrays_in, reply_to
+
+        return reply_to(message, arrays_in(message))
+
+    strategy, result = run(with_bad(unchanged), tmp_path)
+    rows = [row for row in read_audit(tmp_path / "audit.jsonl") if row.get("verdict") == "quarantined"]
+    assert [(row["client"], row["reason"], row["blamed"]) for row in rows] == [(key_name(BAD), "norm", False)]
+    assert strategy.defense.reputation[key_name(BAD)] == (1, 1)
+    assert result.train_metrics_clientapp[1]["replies-accepted"] == 9
+
+
+def test_the_audit_blames_whom_the_defense_blames(tmp_path):
+    """Of copies one keeps its voice, and pays for the company it keeps."""
+
+    def copy(message):
+        return honest(1)(message)
+
+    nodes = {node: copy if node in (1, 2, 3, 4) else honest(node) for node in NODES}
+    strategy = MabRflStrategy(min_available_nodes=10, fraction_evaluate=0.0, state_dir=tmp_path)
+    strategy.start(MemoryGrid(nodes), model(), num_rounds=4, timeout=0.1)
+    rows = [row for row in read_audit(tmp_path / "audit.jsonl") if row["kind"] == "reply"]
+    assert any(row["verdict"] == "accepted" and row["blamed"] for row in rows)
+    assert any(row["verdict"] == "rejected" and row["blamed"] for row in rows)
+    for row in rows:
+        cost = row["reputation_after"][1] > row["reputation_before"][1]
+        assert row["blamed"] is cost, row
+        assert row["evidence"]["norm"] > 0
+
+
+class OneStep:
+    """A defense of a user's own, without reputation."""
+
+    def select(self, ids, *, round):
+        return list(ids)
+
+    def aggregate(self, updates, *, round):
+        verdicts = {client: Verdict(True, "accepted") for client in updates.ids}
+        return Outcome(np.mean(updates.matrix, axis=0), verdicts, round)
+
+
+def test_nobody_is_said_to_be_blamed_by_a_defense_that_keeps_no_reputation(tmp_path):
+    bad, _ = MALFORMED["12 NaN"]
+    strategy = RobustStrategy(f"{__name__}:OneStep", fraction_evaluate=0.0, min_available_nodes=10, state_dir=tmp_path)
+    strategy.start(MemoryGrid(with_bad(bad)), model(), num_rounds=1, timeout=0.1)
+    rows = [row for row in read_audit(tmp_path / "audit.jsonl") if row.get("verdict") == "quarantined"]
+    assert [(row["reason"], row["blamed"]) for row in rows] == [("not-finite", False)]

@@ -26,11 +26,12 @@ def flat(arrays: ArrayRecord) -> np.ndarray:
     return np.concatenate([array.numpy().ravel() for key, array in arrays.items() if "weight" in key or "bias" in key])
 
 
-def test_the_same_updates_give_the_same_outcome_bit_for_bit_in_the_library():
+@pytest.mark.parametrize("preset", ["hardened", "paper", "reference"])
+def test_the_same_updates_give_the_same_outcome_bit_for_bit_in_the_library(preset):
     nodes = {k: honest(k) for k in range(1, 11)}
-    strategy = MabRflStrategy("paper", seed=3, min_available_nodes=10, **QUIET)
+    strategy = MabRflStrategy(preset, seed=3, min_available_nodes=10, **QUIET)
     result = run(strategy, nodes, rounds=5)
-    defense, weights = MabRfl("paper", seed=3), flat(model())
+    defense, weights = MabRfl(preset, seed=3), flat(model())
     names = {key_name(node): node for node in nodes}
     for number in range(1, 6):
         chosen = defense.select(list(names), round=number)
@@ -53,16 +54,17 @@ def _content(record, number):
     return RecordDict({"arrays": record, "config": ConfigRecord({"server-round": number})})
 
 
-def test_a_run_through_flower_equals_the_simulators_run_bit_for_bit():
+@pytest.mark.parametrize("preset", ["hardened", "paper"])
+def test_a_run_through_flower_equals_the_simulators_run_bit_for_bit(preset):
     config = RunConfig(
-        dataset="digits", clients=10, rounds=3, seed=2, workers=1, attack="label-flip", attackers=3, preset="paper"
+        dataset="digits", clients=10, rounds=3, seed=2, workers=1, attack="label-flip", attackers=3, preset=preset
     )
     with build_simulation(config) as simulation:
         engine = simulation._engine
         start = simulation.model.weights.copy()
         grid = MemoryGrid({100 + k: _digits_client(simulation, k) for k in range(10)})
         strategy = RobustStrategy(
-            MabRfl("paper", seed=2, dataset="digits"),
+            MabRfl(preset, seed=2, dataset="digits"),
             min_train_nodes=1,
             identify=lambda grid, nodes: {node.node_id: node.node_id - 100 for node in nodes},
             **QUIET,

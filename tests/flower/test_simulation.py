@@ -121,3 +121,22 @@ def test_twenty_five_malformed_replies_and_every_run_finishes_with_nine_aggregat
         reason, blamed = row["quarantined"][0]
         assert reason in reasons[name].split("|"), name
         assert blamed is (reason not in {"error", "stale", "unattributed"}), name
+        assert how_it_ended(row["fedavg"]) == FEDAVG.get(name.split()[0], "finite"), name
+
+
+FEDAVG = {
+    **dict.fromkeys(["01", "02", "03", "04", "05"], "InconsistentMessageReplies"),
+    **dict.fromkeys(["07", "08", "18"], "ValueError"),
+    "11": "UFuncTypeError",
+    **dict.fromkeys(["12", "13", "21f"], "not finite"),
+    "17": "TypeError",
+    "19": "MemoryError",
+    **dict.fromkeys(["20a", "20b", "20c", "21a", "21b"], "InconsistentMessageReplies"),
+}
+"""How Flower's own FedAvg ends on the same replies, as docs/flower.md says; a finite model where nothing is said."""
+
+
+def how_it_ended(told):
+    if told["ended"] != "completed":
+        return told["ended"].split(":")[0]
+    return "finite" if told["finite"] else "not finite"

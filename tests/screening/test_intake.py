@@ -44,7 +44,9 @@ BAD_ROWS = {
 @pytest.mark.parametrize("preset", ["paper", "reference"])
 @pytest.mark.parametrize(("position", "dtype"), [(0, np.float32), (4, np.float64), (8, np.float16)])
 @pytest.mark.parametrize("kind", BAD_ROWS)
-def test_a_malformed_client_is_blamed_and_changes_no_bit_of_the_others_result(kind, position, dtype, preset):
+def test_a_malformed_client_changes_no_bit_of_the_others_result_and_is_blamed_unless_it_said_nothing(
+    kind, position, dtype, preset
+):
     rows, ids = list(honest(dtype=dtype)), [10, 11, 12, 13, 14, 15, 16, 17]
     clean = MabRfl(preset, seed=1)
     expected = clean.aggregate(Updates(ids, rows), round=1)
@@ -57,7 +59,8 @@ def test_a_malformed_client_is_blamed_and_changes_no_bit_of_the_others_result(ki
     assert outcome.verdicts[99].evidence["cause"]
     assert outcome.step.tobytes() == expected.step.tobytes()
     assert {k: v for k, v in outcome.verdicts.items() if k != 99} == dict(expected.verdicts)
-    assert mixed.reputation == {**clean.reputation, 99: (1.0, 2.0)}
+    assert outcome.verdicts[99].blamed is (kind not in ("zero", "denormal"))
+    assert mixed.reputation == {**clean.reputation, 99: (1.0, 2.0 if outcome.verdicts[99].blamed else 1.0)}
 
 
 def test_a_bad_row_of_a_whole_matrix_is_quarantined_too():

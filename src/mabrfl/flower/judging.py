@@ -103,34 +103,46 @@ def _read(arrival: Arrival, row: Floats, desk: Desk, contract: Contract) -> Prob
 
 @dataclass(frozen=True)
 class Judgement:
-    """What came of a round; ``outcome`` is None if there was nobody to judge."""
+    """What came of a round; ``outcome`` is None if there was nobody to judge.
+
+    ``unjudged`` says why good replies have no verdict, and ``norms`` are the lengths of those that have one.
+    """
 
     outcome: Outcome | None
     events: tuple[str, ...] = ()
+    unjudged: str = ""
+    norms: Mapping[ClientId, float] = field(default_factory=dict)
 
 
 def judge(defense: Defense, desk: Desk, round_number: int, *, at_least: int, by_examples: bool) -> Judgement:
     """Screen, reward and combine. With too few good replies nobody but the blamed is judged, and nothing moves."""
     rows = list(range(len(desk.clients)))
-    events: tuple[str, ...] = ()
-    usable = sum(desk.good)
-    if usable < at_least:
-        events = (f"too-few-replies: {usable} of {at_least}",)
-        rows = [k for k in rows if not desk.good[k]]
     if not isinstance(defense, Defense):
         rows = [k for k in rows if desk.good[k]]  # a defense of the user's own need not know what NaN rows are
+    if (usable := sum(desk.good)) < at_least:
+        reason, why = "too-few-replies", f"{usable} of {at_least}"
+    else:
+        try:
+            return _ask(defense, desk, rows, round_number, by_examples=by_examples)
+        except QuorumError as error:
+            reason, why = "quorum", str(error)
+    # Only the bad ones are judged: that the others cannot be does not excuse them.
+    bad = [k for k in rows if not desk.good[k]]
+    return replace(_ask(defense, desk, bad, round_number), events=(f"{reason}: {why}",), unjudged=reason)
+
+
+def _ask(defense: Defense, desk: Desk, rows: list[int], round_number: int, *, by_examples: bool = False) -> Judgement:
+    """Screen, reward and combine these rows."""
     if not rows:
-        return Judgement(None, events)
+        return Judgement(None)
     clients = [desk.clients[k] for k in rows]
     matrix = desk.matrix if len(rows) == len(desk.clients) else desk.matrix[rows]
     counts = [desk.examples.get(client, 1.0) for client in clients] if by_examples else None
-    updates = Updates(clients, matrix, counts, desk.matrix.shape[1])
-    try:
-        screening = defense.screen(updates, round=round_number)
-    except QuorumError as error:
-        return Judgement(None, (*events, f"quorum: {error}"))
+    screening = defense.screen(Updates(clients, matrix, counts, desk.matrix.shape[1]), round=round_number)
     defense.reward(screening)
-    return Judgement(defense.combine(screening), events)
+    cohort = getattr(screening, "cohort", None)  # a defense of the user's own may have none
+    norms = {} if cohort is None else dict(zip(cohort.ids, cohort.norms.tolist(), strict=True))
+    return Judgement(defense.combine(screening), norms=norms)
 
 
 def move(model: Model, outcome: Outcome, buffers: Mapping[ClientId, Floats]) -> Model | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,6 +31,8 @@ class Told:
     events: tuple[str, ...]
     before: Beliefs
     after: Beliefs
+    unjudged: str = ""
+    norms: Mapping[ClientId, float] = field(default_factory=dict)
 
     def verdict(self, arrival: Arrival) -> Verdict | None:
         """Return what the defense said about a reply, if it was asked."""
@@ -43,7 +45,7 @@ class Told:
         verdict = self.verdict(arrival)
         if verdict is None or verdict.reason != "malformed":
             return arrival.problem
-        return Problem("norm", str(verdict.evidence.get("cause", "malformed update")), blamed=True)
+        return Problem("norm", str(verdict.evidence.get("cause", "malformed update")), blamed=verdict.blamed)
 
 
 def now() -> str:
@@ -69,20 +71,23 @@ def audit_rows(told: Told, figures: Mapping[str, Any], run: str) -> Iterator[dic
 def _reply(arrival: Arrival, told: Told) -> dict[str, Any]:
     """Say who, what was decided, on what evidence, and what it cost or earned.
 
-    The verdict is one of accepted, rejected (judged to be malicious), quarantined (set aside; ``blamed`` says
-    whether that costs reputation), unjudged (too few replies to judge any) and missing (there is no reply).
+    The verdict is one of accepted, rejected (judged to be malicious), quarantined (set aside), unjudged (too few
+    replies to judge any) and missing (there is no reply). ``blamed`` says whether it cost reputation.
     """
     client, problem, verdict = arrival.client, told.problem(arrival), told.verdict(arrival)
     row: dict[str, Any] = {"client": safe_text(client) if isinstance(client, str) else client}
     row["node"] = str(arrival.node)
     if problem is not None:
         row["verdict"] = "missing" if problem.reason == "no-reply" else "quarantined"
-        row |= {"reason": problem.reason, "detail": safe_text(problem.detail), "blamed": problem.blamed}
+        charged = told.outcome is not None and client in told.outcome.verdicts
+        row |= {"reason": problem.reason, "detail": safe_text(problem.detail), "blamed": problem.blamed and charged}
     elif verdict is None:
-        row |= {"verdict": "unjudged", "reason": "too-few-replies", "blamed": False}
+        row |= {"verdict": "unjudged", "reason": told.unjudged, "blamed": False}
     else:
         row["verdict"] = "accepted" if verdict.accepted else "rejected"
-        row |= {"reason": verdict.reason, "blamed": not verdict.accepted, "evidence": dict(verdict.evidence)}
+        row |= {"reason": verdict.reason, "blamed": verdict.blamed, "credit": verdict.credit}
+        norm = told.norms.get(client) if client is not None else None
+        row["evidence"] = {**({} if norm is None else {"norm": norm}), **verdict.evidence}
     if client is not None:
         row |= {"reputation_before": told.before.get(client), "reputation_after": told.after.get(client)}
     return row

@@ -225,7 +225,16 @@ class RobustStrategy(EvaluatingStrategy):
         )
         moved, events = keeper.move(desk, judgement.outcome)
         events = (*self._dispatch.events, *judgement.events, *events)
-        told = Told(self._dispatch, tuple(desk.arrivals), judgement.outcome, events, before, self.defense.reputation)
+        told = Told(
+            self._dispatch,
+            tuple(desk.arrivals),
+            judgement.outcome,
+            events,
+            before,
+            self.defense.reputation,
+            judgement.unjudged,
+            judgement.norms,
+        )
         numbers = figures(told, moved=moved)
         metrics = metric_record(numbers, self._reported(desk, judgement))
         summary.show_round(told, numbers)

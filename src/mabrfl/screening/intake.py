@@ -1,7 +1,8 @@
 """Intake: every update is checked by itself before any statistics are taken.
 
-A malformed update is quarantined and its sender blamed. The others' result is, bit for bit, what it
-would have been without it.
+A malformed update is quarantined and its sender blamed, unless it is zero: that says nothing, and an honest
+client without data, or with a learning rate that has come to its end, sends no other. The others' result is,
+bit for bit, what it would have been without it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ from mabrfl.updates import Floats, Updates, canonical
 
 @dataclass(frozen=True)
 class Intake:
-    """The well-formed updates in canonical order of their ids, and why the others are not."""
+    """The well-formed updates in canonical order of their ids, and why the others are not.
+
+    ``silent`` are those of the malformed that sent nothing but zeros, or next to nothing: not to be blamed.
+    """
 
     ids: tuple[ClientId, ...]
     matrix: Floats
     norms: NDArray[np.float64]
     num_examples: NDArray[np.float64]
     malformed: dict[ClientId, str]
+    silent: frozenset[ClientId] = frozenset()
 
 
 def inspect(updates: Updates, dimension: int | None = None, dtype: np.dtype[Any] | None = None) -> Intake:
@@ -58,9 +63,9 @@ def inspect(updates: Updates, dimension: int | None = None, dtype: np.dtype[Any]
         rows, width = _one_by_one(updates, expected, dtype, malformed)
     position = {client: k for k, client in enumerate(updates.ids)}
     empty: Floats = np.zeros((0, width if expected is None else expected), dtype=dtype or np.float32)
-    matrix, norms, ids = _finite(rows, position, empty, malformed)
+    matrix, norms, ids, silent = _finite(rows, position, empty, malformed)
     examples = counts[[position[client] for client in ids]] if ids else np.zeros(0)
-    return Intake(tuple(ids), matrix, norms, examples, malformed)
+    return Intake(tuple(ids), matrix, norms, examples, malformed, silent)
 
 
 _MATRIX = 2
@@ -138,19 +143,20 @@ def _as_row(row: Any) -> NDArray[Any] | None:
 
 def _finite(
     rows: Sequence[Floats] | Floats, position: dict[ClientId, int], empty: Floats, malformed: dict[ClientId, str]
-) -> tuple[Floats, NDArray[np.float64], list[ClientId]]:
-    """Drop rows without a usable norm; return the rest in canonical order, with their norms."""
+) -> tuple[Floats, NDArray[np.float64], list[ClientId], frozenset[ClientId]]:
+    """Drop rows without a usable norm; return the rest in canonical order, their norms, and who sent nothing."""
     kept = [client for client in canonical(position) if client not in malformed]
     matrix = _take(rows, [position[client] for client in kept], empty)
     norms = vectors.row_norms(matrix)
     bad = [k for k in range(len(kept)) if not _usable(float(norms[k]), matrix.dtype)]
     if not bad:
-        return matrix, norms, kept
+        return matrix, norms, kept, frozenset()
     for k in bad:
         malformed[kept[k]] = _explain(float(norms[k]))
+    silent = frozenset(kept[k] for k in bad if norms[k] < 1)
     kept = [client for client in kept if client not in malformed]
     matrix = _take(rows, [position[client] for client in kept], empty)
-    return matrix, vectors.row_norms(matrix), kept
+    return matrix, vectors.row_norms(matrix), kept, silent
 
 
 def _take(rows: Sequence[Floats] | Floats, order: list[int], empty: Floats) -> Floats:
