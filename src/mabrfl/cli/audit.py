@@ -54,8 +54,8 @@ def verify(
         raise StateError(f"{file}: line {mark['rows']} is not the one that the saved state knows")
     notes = "; the run is writing the next one" if running else ""
     if report.told.undone:
-        undone, returns = len(report.told.undone), report.told.returns
-        notes += f"; {undone} of them undone when the run went back to a saved state ({returns} times in all)"
+        times = "once" if report.told.returns == 1 else f"{report.told.returns} times"
+        notes += f"; the run went back to a saved state {times}, which undid {len(report.told.undone)} of them"
     typer.echo(f"{report.rows} lines, unbroken{notes}; last hash {report.head}")
 
 
@@ -87,7 +87,7 @@ def show(
         Console().print(_table(shown))
     if len(shown) < len(wanted):
         hidden = len(wanted) - len(shown)
-        typer.echo(f"{hidden} more were undone when the run went back to a saved state; --all shows them", err=True)
+        typer.echo(f"{hidden} rows more were undone when the run went back to a saved state; see --all", err=True)
     if problem is not None:
         raise problem
 

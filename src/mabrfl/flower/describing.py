@@ -84,7 +84,7 @@ def _compound(value: Any, above: tuple[int, ...]) -> Any:  # noqa: PLR0911 (one 
     if isinstance(value, list | tuple):
         return [described(entry, above) for entry in value]
     if isinstance(value, set | frozenset):
-        return sorted((described(entry, above) for entry in value), key=canonical_json)
+        return {"set": sorted((described(entry, above) for entry in value), key=canonical_json)}
     if isinstance(value, bytes | bytearray):
         return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
     if isinstance(value, Enum):
