@@ -85,7 +85,9 @@ class StateFolder:
             claimed = (path / LOCK).open("a")
         try:
             _wait_for(claimed, path, patience)
-            remove_leftovers(path, (CONFIG, EVALUATION))
+            with explained(path):
+                remove_leftovers(path, (CONFIG, EVALUATION))
+                remove_leftovers(path / CHECKPOINTS, ("round",))
             _check_config(path, config)
             return cls(path, hash_of(config), claimed)
         except BaseException:
