@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+import shutil
 
 import numpy as np
 import pytest
+from flwr.app import MetricRecord
 
-from flower_grid import MemoryGrid, honest, key_name, model
+from flower_grid import MemoryGrid, evaluating, honest, key_name, model, round_in
 from mabrfl.errors import OutputError, StateError
 from mabrfl.flower import MabRflStrategy, RobustStrategy
 from mabrfl.flower.state import StateFolder
+from mabrfl.recording.audit import read_audit, standing, verify
 from mabrfl.recording.checkpoint import newest_document
 
 NODES = range(1, 9)
@@ -50,51 +49,97 @@ def test_a_restarted_server_goes_on_as_if_it_had_never_stopped(tmp_path):
 
 def test_a_run_that_is_complete_is_not_run_again(tmp_path):
     _, first = run(tmp_path, 3)
-
-    def never(message):
-        raise AssertionError("nobody is to be asked")
-
     _, again = run(tmp_path, 3, dict.fromkeys(NODES, never))
     assert all(np.array_equal(again.arrays[key].numpy(), first.arrays[key].numpy()) for key in first.arrays)
 
 
-def test_evaluation_at_the_server_is_told_the_round_over_all_runs(tmp_path):
-    from flwr.app import MetricRecord
+class Evaluation:
+    """The server's own: counts how often it is asked, and can die at it."""
 
-    seen = []
+    def __init__(self, dies_at=None):
+        self.asked, self.dies_at = [], dies_at
 
-    def evaluate(number, arrays):
-        seen.append(number)
-        return MetricRecord({"accuracy": float(number)})
-
-    for rounds in (2, 4):
-        made = strategy(tmp_path)
-        result = made.start(
-            MemoryGrid({k: honest(k) for k in NODES}), model(), num_rounds=rounds, timeout=0.1, evaluate_fn=evaluate
-        )
-    assert seen == [0, 1, 2, 2, 3, 4]
-    assert result.evaluate_metrics_serverapp[4]["accuracy"] == 4
+    def __call__(self, number, arrays):
+        self.asked.append(number)
+        if number == self.dies_at:
+            raise KeyboardInterrupt
+        return MetricRecord({"$odd\nname": float(number), "sum": float(arrays["a.weight"].numpy().sum())})
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{"seed": 5}, {"history": 0.3}, {"min_train_nodes": 3}, {"trust_num_examples": True}, {"selector": "all"}],
-)
-def test_another_configuration_is_refused_with_both_hashes(tmp_path, changed):
-    first, _ = run(tmp_path, 1)
-    with pytest.raises(StateError, match=r"its hash is [0-9a-f]{64}, of this one [0-9a-f]{64}; they differ in \w+"):
-        run(tmp_path, 2, **changed)
-    assert first.keeper.round == 1
+def evaluated(folder, rounds, evaluate=None, nodes=None):
+    nodes = nodes or {k: evaluating(k) for k in NODES}
+    grid, evaluate = MemoryGrid(nodes), evaluate or Evaluation()
+    result = strategy(folder, fraction_evaluate=0.5).start(
+        grid, model(), num_rounds=rounds, timeout=0.1, evaluate_fn=evaluate
+    )
+    return result, grid
 
 
-def test_another_model_is_refused(tmp_path):
-    from flwr.app import Array
+def histories(result):
+    return (result.train_metrics_clientapp, result.evaluate_metrics_clientapp, result.evaluate_metrics_serverapp)
 
-    run(tmp_path, 1)
-    other = model()
-    other["a.bias"] = Array(np.zeros(7, np.float32))
-    with pytest.raises(StateError, match="they differ in model"):
-        strategy(tmp_path).start(MemoryGrid({k: honest(k) for k in NODES}), other, num_rounds=2)
+
+def never(message):
+    raise AssertionError("nobody is to be asked")
+
+
+def test_evaluations_are_those_of_a_run_that_was_never_stopped(tmp_path):
+    whole, _ = evaluated(tmp_path / "whole", 4)
+    counting = Evaluation()
+    for rounds in (1, 2, 4):
+        parts, _ = evaluated(tmp_path / "parts", rounds, counting)
+    assert [list(history) for history in histories(parts)] == [[1, 2, 3, 4], [1, 2, 3, 4], [0, 1, 2, 3, 4]]
+    assert histories(parts) == histories(whole)
+    assert counting.asked == [0, 1, 2, 3, 4]
+
+
+def test_a_complete_run_returns_all_its_evaluations_and_asks_nobody(tmp_path):
+    whole, _ = evaluated(tmp_path, 3)
+    asked = Evaluation()
+    again, _ = evaluated(tmp_path, 3, asked, dict.fromkeys(NODES, never))
+    assert histories(again) == histories(whole)
+    assert asked.asked == []
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_a_round_stopped_in_its_evaluation_is_evaluated_when_the_run_goes_on(tmp_path, rounds):
+    whole, _ = evaluated(tmp_path / "whole", rounds)
+    with pytest.raises(KeyboardInterrupt):
+        evaluated(tmp_path / "stopped", rounds, Evaluation(dies_at=2))
+    result, grid = evaluated(tmp_path / "stopped", rounds, last := Evaluation())
+    assert histories(result) == histories(whole)
+    assert last.asked == list(range(2, rounds + 1))
+    kinds = [(round_in(message), message.metadata.message_type) for message in grid.sent]
+    assert (2, "evaluate") not in kinds, "the clients had answered before the server's own evaluation died"
+
+    def dies(message):
+        if message.metadata.message_type == "evaluate" and round_in(message) == 2:
+            raise KeyboardInterrupt
+        return honest(1)(message)
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluated(tmp_path / "clients", rounds, nodes=dict.fromkeys(NODES, dies))
+    result, grid = evaluated(tmp_path / "clients", rounds)
+    assert 2 in result.evaluate_metrics_clientapp
+    assert grid.sent[0].metadata.message_type == "evaluate"
+
+
+def test_a_damaged_evaluation_is_made_again(tmp_path):
+    whole, _ = evaluated(tmp_path, 2)
+    file = tmp_path / "evaluation.json"
+    file.write_text(file.read_text().replace('"sum"', '"SUM"'))
+    again, grid = evaluated(tmp_path, 2)
+    assert histories(again) == histories(whole)
+    assert {round_in(message) for message in grid.sent} == {2}
+
+
+def test_evaluations_without_a_result_are_not_asked_for_again(tmp_path):
+    def mute(message):
+        return honest(1)(message) if message.metadata.message_type == "train" else None
+
+    evaluated(tmp_path, 1, lambda number, arrays: None, dict.fromkeys(NODES, mute))
+    result, _ = evaluated(tmp_path, 1, nodes=dict.fromkeys(NODES, never))
+    assert result.evaluate_metrics_clientapp == {}
 
 
 def test_a_damaged_state_costs_a_round_and_not_the_run(tmp_path):
@@ -127,50 +172,59 @@ def test_a_changed_audit_is_refused_on_resume(tmp_path):
         run(tmp_path, 3)
 
 
-SCRIPT = """
-import os, sys
-sys.path[:0] = {paths!r}
-from flower_grid import MemoryGrid, honest, model, pretend_a_task
-from mabrfl.flower import MabRflStrategy
-
-pretend_a_task()
-
-left = int(sys.argv[2])
-def counted(call):
-    def wrapper(*args, **kwargs):
-        global left
-        left -= 1
-        if left == 0:
-            os._exit(9)
-        return call(*args, **kwargs)
-    return wrapper
-
-os.fsync, os.replace = counted(os.fsync), counted(os.replace)
-strategy = MabRflStrategy("paper", fraction_evaluate=0.0, seed=4, min_available_nodes=8, state_dir=sys.argv[1])
-strategy.start(MemoryGrid({{k: honest(k) for k in range(1, 9)}}), model(), num_rounds=3, timeout=0.1)
-print(left)
-"""
+def test_lost_checkpoints_are_refused_and_the_audit_stays(tmp_path):
+    run(tmp_path, 3)
+    before = (tmp_path / "audit.jsonl").read_bytes()
+    shutil.rmtree(tmp_path / "checkpoint")
+    for _ in range(2):
+        with pytest.raises(StateError, match=r"tells of 3 rounds, but there is no state .* Put that folder back"):
+            run(tmp_path, 3)
+    (tmp_path / "checkpoint").mkdir()
+    with pytest.raises(StateError, match="tells of 3 rounds"):
+        run(tmp_path, 3)
+    assert (tmp_path / "audit.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("point", [1, 3, 5, 8, 13])
-def test_killed_at_any_write_it_goes_on_and_ends_the_same(tmp_path, point):
-    paths = [str(Path(__file__).parent.parent), *[place for place in sys.path if place.endswith("src")]]
-    script = SCRIPT.format(paths=paths)
-    command = [sys.executable, "-c", script, str(tmp_path / "killed"), str(point)]
-    died = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
-    assert died.returncode == 9, died.stderr
-    resumed, result = run(tmp_path / "killed", 3)
-    whole, final = run(tmp_path / "whole", 3)
-    assert all(np.array_equal(result.arrays[key].numpy(), final.arrays[key].numpy()) for key in final.arrays)
-    assert same(resumed.defense.state_dict(), whole.defense.state_dict())
-    audits = [_decisions(tmp_path / name / "audit.jsonl") for name in ("killed", "whole")]
-    assert audits[0] == audits[1]
+def test_a_lost_checkpoint_of_the_only_round_is_refused(tmp_path):
+    run(tmp_path, 1)
+    shutil.rmtree(tmp_path / "checkpoint")
+    with pytest.raises(StateError, match="tells of 1 rounds"):
+        run(tmp_path, 1)
 
 
-def _decisions(path):
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+def test_what_a_crash_leaves_in_the_audit_stays_and_is_told_as_undone(tmp_path):
+    run(tmp_path / "whole", 3)
+    run(tmp_path / "hurt", 1)
+    audit = tmp_path / "hurt" / "audit.jsonl"
+
+    def dies(message):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "hurt", 2, dict.fromkeys(NODES, dies))
+    after_crash = verify(audit).head
+    run(tmp_path / "hurt", 2)
+    heads = [after_crash, verify(audit).head]
+    newest = tmp_path / "hurt" / "checkpoint" / "round-0000002.safetensors"
+    newest.unlink()
+    with audit.open("ab") as file:
+        file.write(b'{"kind":"rep')
+    run(tmp_path / "hurt", 3)
+    assert [verify(audit, head=head).problem for head in heads] == [None, None]
+    rows = list(read_audit(audit))
+    assert [row["round"] for row in rows if row["kind"] == "start"] == [0, 1, 1, 1]
+    (back,) = [row for row in rows if row["kind"] == "back"]
+    undone = [row for row in rows[: back["seq"]] if row["kind"] in ("reply", "round") and row["round"] == 2]
+    assert (back["round"], back["undone"], back["torn_bytes"]) == (1, len(undone), 12)
+    assert rows[back["after"] - 1]["kind"] == "round"
+    assert rows[back["after"] - 1]["round"] == 1
+    assert decisions(audit) == decisions(tmp_path / "whole" / "audit.jsonl")
+
+
+def decisions(path):
     kept = ("round", "client", "verdict", "reason", "evidence", "reputation_before", "reputation_after", "figures")
-    return [{key: row.get(key) for key in kept} for row in rows if row["kind"] != "start"]
+    rows = [row for row in standing(read_audit(path)) if row["kind"] in ("reply", "round")]
+    return [{key: row.get(key) for key in kept} for row in rows]
 
 
 def test_reputation_is_kept_under_the_key_when_the_node_id_changes(tmp_path):

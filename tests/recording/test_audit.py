@@ -8,7 +8,10 @@ import pytest
 
 from mabrfl.cli.main import main
 from mabrfl.errors import StateError
-from mabrfl.recording.audit import START, AuditLog, read_audit, safe_text, verify
+from mabrfl.recording import checkpoint
+from mabrfl.recording.audit import START, AuditLog, read_audit, safe_text, standing, verify
+from mabrfl.recording.checkpoint import save_checkpoint
+from mabrfl.recording.folder import lock
 
 NASTY = "x\n\x1b[31m</script>\u202e" + "y" * 500
 
@@ -83,11 +86,68 @@ def test_strange_text_stays_one_inert_line(audit):
     assert len(next(read_audit(audit))["detail"]) <= 256
 
 
-def test_what_was_written_after_the_mark_is_written_again(audit):
-    log = AuditLog.open(audit, {"rows": 3, "sha256": list(read_audit(audit))[2]["sha256"]})
-    log.append({"kind": "round", "round": 4})
+def mark_of(audit, row):
+    return {"rows": row, "sha256": list(read_audit(audit))[row - 1]["sha256"]}
+
+
+def go_back(audit, row):
+    log = AuditLog.open(audit, mark_of(audit, row))
+    undone = log.go_back(round=row, time="now")
     log.close()
-    assert [row["kind"] for row in read_audit(audit)] == ["reply"] * 3 + ["round"]
+    return undone
+
+
+def test_what_was_written_after_the_mark_stays_and_no_longer_stands(audit):
+    before = audit.read_bytes()
+    assert go_back(audit, 3) == 2
+    assert audit.read_bytes().startswith(before)
+    rows = list(read_audit(audit))
+    assert [row["kind"] for row in rows] == ["reply"] * 5 + ["back"]
+    assert (rows[-1]["after"], rows[-1]["round"], rows[-1]["undone"]) == (3, 3, 2)
+    assert [row["seq"] for row in standing(rows)] == [1, 2, 3, 6]
+    assert verify(audit).problem is None
+    assert verify(audit).told.undone == {4, 5}
+
+
+def test_going_back_twice_undoes_nothing_twice(audit):
+    go_back(audit, 3)
+    assert go_back(audit, 3) == 0
+    assert audit.read_bytes().count(b"\n") == 6
+    assert go_back(audit, 2) == 1
+    assert [row["seq"] for row in standing(read_audit(audit))] == [1, 2, 6, 7]
+
+
+def test_a_line_torn_at_any_byte_is_the_only_thing_cut_and_it_is_told(audit):
+    whole = audit.read_bytes()
+    start = whole.rstrip(b"\n").rindex(b"\n") + 1
+    mark = mark_of(audit, 4)
+    for place in range(start + 1, len(whole), 97):
+        audit.write_bytes(whole[:place])
+        log = AuditLog.open(audit, mark)
+        assert audit.read_bytes() == whole[:place], "nothing is cut before there is a line to say so"
+        log.go_back(round=4, time="now")
+        log.close()
+        rows = list(read_audit(audit))
+        assert [row["seq"] for row in rows] == [1, 2, 3, 4, 5]
+        assert (rows[-1]["kind"], rows[-1]["torn_bytes"], rows[-1]["undone"]) == ("back", place - start, 0)
+        assert audit.read_bytes().startswith(whole[:start])
+
+
+def test_a_changed_line_after_the_mark_is_refused_and_nothing_is_removed(audit):
+    mark = mark_of(audit, 2)
+    audit.write_bytes(audit.read_bytes().replace(b'"round":4', b'"round":9'))
+    before = audit.read_bytes()
+    with pytest.raises(StateError, match=r"line 4: changed since it was written\. Put the file back"):
+        AuditLog.open(audit, mark)
+    assert audit.read_bytes() == before
+
+
+@pytest.mark.parametrize("after", [-1, 6, "3", None])
+def test_a_line_that_goes_back_to_nowhere_is_found(audit, after):
+    log = AuditLog.open(audit, mark_of(audit, 5))
+    log.append({"kind": "back", "round": 1, "after": after})
+    log.close()
+    assert verify(audit).problem == "line 6: goes back to no line before it"
 
 
 def test_a_mark_of_another_audit_is_refused_and_nothing_is_removed(audit):
@@ -116,3 +176,93 @@ def test_the_command_says_which_line_was_changed(audit, capsys):
         capsys.readouterr().err.split()
     )
     assert main(["audit", "show", str(audit), "--format", "xml"]) == 3
+
+
+def output(capsys, *arguments):
+    code = main(["audit", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return code, out, " ".join(err.split())
+
+
+def shown(capsys, *arguments):
+    code, out, err = output(capsys, "show", *arguments, "--format", "jsonl")
+    assert (code, err) == (0, "")
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_what_was_undone_is_hidden_with_a_note_and_shown_if_asked_for(audit, capsys):
+    go_back(audit, 3)
+    code, out, err = output(capsys, "show", audit, "--format", "jsonl")
+    assert code == 0
+    assert [json.loads(line)["seq"] for line in out.splitlines()] == [1, 2, 3]
+    assert err == "2 rows more were undone when the run went back to a saved state; see --all"
+    assert [(row["seq"], row.get("undone")) for row in shown(capsys, audit, "--all", "--round", "4")] == [(4, True)]
+    assert "(undone)" in output(capsys, "show", audit, "--all")[1]
+    assert "went back to a saved state once, which undid 2 of them; last hash" in output(capsys, "verify", audit)[1]
+
+
+def test_the_good_rows_are_shown_before_a_torn_line_is_told(audit, capsys):
+    with audit.open("ab") as file:
+        file.write(b'{"kind":"rep')
+    code, out, err = output(capsys, "show", audit, "--format", "jsonl")
+    assert (code, len(out.splitlines())) == (5, 5)
+    assert "line 6: cut off in the middle of writing" in err
+    code, _, err = output(capsys, "verify", audit)
+    assert code == 5
+    assert "(5 lines before it are good). The run was killed while it wrote; when it goes on, it says so" in err
+
+
+def test_a_line_that_a_run_is_writing_is_no_damage(audit, capsys):
+    head = verify(audit).head
+    with audit.open("ab") as file:
+        file.write(b'{"kind":"rep')
+    with (audit.parent / "lock").open("a") as held:
+        assert lock(held)
+        code, out, _ = output(capsys, "verify", audit.parent, "--head", head)
+        assert (code, out.strip()) == (0, f"5 lines, unbroken; the run is writing the next one; last hash {head}")
+        code, _, err = output(capsys, "verify", audit.parent, "--head", "f" * 64)
+        assert (code, "no line has the hash" in err) == (5, True)
+    assert output(capsys, "verify", audit.parent)[0] == 5
+
+
+def test_verify_reads_the_state_before_the_audit_that_a_run_goes_on_writing(audit, capsys, monkeypatch):
+    read = checkpoint.newest_document
+
+    def reads_and_goes_on(folder):
+        found = read(folder)
+        log = AuditLog.open(audit, mark_of(audit, 5))
+        log.append({"kind": "round", "round": 6})
+        save_checkpoint(folder, {"audit": log.mark()}, round=6, config_hash="0")
+        log.close()
+        return found
+
+    monkeypatch.setattr(checkpoint, "newest_document", reads_and_goes_on)
+    assert output(capsys, "verify", audit.parent)[1].startswith("6 lines, unbroken; last hash")
+
+
+@pytest.fixture
+def crowd(tmp_path):
+    log = AuditLog.open(tmp_path / "audit.jsonl")
+    for client in (1, 10, 11, "1x", "node:1", "node:12", "key:1a2b", "key:1aff", "key:77", "name"):
+        log.append({"kind": "reply", "round": 1, "client": client, "verdict": "accepted"})
+    log.close()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("1", [1, "node:1"]),
+        ("10", [10]),
+        ("1x", ["1x"]),
+        ("na", []),
+        ("name", ["name"]),
+        ("node:1", ["node:1"]),
+        ("1a", ["key:1a2b", "key:1aff"]),
+        ("key:1a2", ["key:1a2b"]),
+        ("key:77", ["key:77"]),
+        ("7", ["key:77"]),
+    ],
+)
+def test_a_client_is_found_by_its_whole_name_or_the_beginning_of_its_hash(crowd, capsys, asked, found):
+    assert [row["client"] for row in shown(capsys, crowd, "--client", asked)] == found

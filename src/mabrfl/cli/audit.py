@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +12,9 @@ from rich.text import Text
 
 from mabrfl.cli.once import OnceCommand
 from mabrfl.errors import ConfigError, StateError
+
+if TYPE_CHECKING:
+    from mabrfl.recording.audit import AuditReport
 
 app = typer.Typer(name="audit", help="Check and read the audit of a Flower strategy.", no_args_is_help=True)
 
@@ -37,41 +39,57 @@ def verify(
     from mabrfl.recording.folder import CHECKPOINTS
 
     file = _file(place)
-    report = check(file, head=head)
-    if report.problem is not None:
-        raise StateError(f"{file}: {report.problem} ({report.rows} lines before it are good)")
+    # The state first: a run that is going on adds to the audit before it saves the state that knows of it.
     saved = newest_document(file.parent / CHECKPOINTS)
     mark = saved["state"].get("audit", {}) if saved is not None else {}
+    report = check(file, head=head)
+    running = bool(report.torn) and _running(file.parent)
+    if running:
+        report = check(file, head=head, stop=report.rows)
+    if report.problem is not None:
+        raise StateError(f"{file}: {report.problem} ({report.rows} lines before it are good){_after_a_crash(report)}")
     if mark.get("rows", 0) > report.rows:
         raise StateError(f"{file}: has {report.rows} lines, but the saved state knows of {mark['rows']}")
     if mark and check(file, stop=mark["rows"]).head != mark["sha256"]:
         raise StateError(f"{file}: line {mark['rows']} is not the one that the saved state knows")
-    typer.echo(f"{report.rows} lines, unbroken; last hash {report.head}")
+    notes = "; the run is writing the next one" if running else ""
+    if report.told.undone:
+        times = "once" if report.told.returns == 1 else f"{report.told.returns} times"
+        notes += f"; the run went back to a saved state {times}, which undid {len(report.told.undone)} of them"
+    typer.echo(f"{report.rows} lines, unbroken{notes}; last hash {report.head}")
 
 
 @app.command(cls=OnceCommand)
 def show(
     place: Place,
-    client: Annotated[str | None, typer.Option(help="Only this client; the beginning of its id is enough.")] = None,
+    client: Annotated[
+        str | None, typer.Option(help="Only this client. Of the hash of a key the beginning is enough.")
+    ] = None,
     round_number: Annotated[int | None, typer.Option("--round", min=1, help="Only this round.")] = None,
     format_: Annotated[str, typer.Option("--format", metavar="FORMAT", help="table or jsonl.")] = "table",
+    all_: Annotated[
+        bool, typer.Option("--all", help="Also what was undone when the run went back to a saved state.")
+    ] = False,
 ) -> None:
     """Show who was believed and who was not, on what evidence, and what it did to their reputation."""
     import json
 
     if format_ not in ("table", "jsonl"):
         raise ConfigError(f"--format must be table or jsonl; got '{format_}'")
-    rows = list(_chosen(_file(place), client, round_number))
+    rows, problem = _read(_file(place))
+    wanted = [row for row in rows if round_number is None or row.get("round") == round_number]
+    wanted = wanted if client is None else _of_client(wanted, client)
+    shown = [row for row in wanted if all_ or not row.get("undone")]
     if format_ == "jsonl":
-        for row in rows:
+        for row in shown:
             typer.echo(json.dumps(row, ensure_ascii=True))
-        return
-    table = Table(header_style="bold")
-    for column in ("round", "client", "verdict", "reason", "evidence", "B, M before", "after"):
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*_cells(row))
-    Console().print(table)
+    else:
+        Console().print(_table(shown))
+    if len(shown) < len(wanted):
+        hidden = len(wanted) - len(shown)
+        typer.echo(f"{hidden} rows more were undone when the run went back to a saved state; see --all", err=True)
+    if problem is not None:
+        raise problem
 
 
 def _file(place: Path) -> Path:
@@ -80,15 +98,54 @@ def _file(place: Path) -> Path:
     return place / AUDIT if place.is_dir() else place
 
 
-def _chosen(file: Path, client: str | None, round_number: int | None) -> Iterator[dict[str, Any]]:
-    from mabrfl.recording.audit import read_audit
+def _running(folder: Path) -> bool:
+    """Say whether a strategy is at work in the folder."""
+    from mabrfl.recording.folder import lock
 
-    for row in read_audit(file):
-        if row.get("kind") != "reply" or (round_number is not None and row.get("round") != round_number):
-            continue
-        name = str(row.get("client"))
-        if client is None or name.startswith((client, f"key:{client}", f"node:{client}")):
-            yield row
+    try:
+        with (folder / "lock").open("rb") as file:
+            return not lock(file)
+    except OSError:
+        return False
+
+
+def _after_a_crash(report: AuditReport) -> str:
+    return ". The run was killed while it wrote; when it goes on, it says so in the audit" if report.torn else ""
+
+
+def _read(file: Path) -> tuple[list[dict[str, Any]], StateError | None]:
+    """Return the rows about replies, with ``undone`` in those that no longer stand, and what is wrong after them."""
+    from mabrfl.recording.audit import Standing, read_audit
+
+    told, rows, problem = Standing(), [], None
+    try:
+        for row in read_audit(file):
+            told.take(row)
+            if row.get("kind") == "reply":
+                rows.append(row)
+    except StateError as error:
+        problem = error
+    return [{**row, "undone": True} if row["seq"] in told.undone else row for row in rows], problem
+
+
+def _of_client(rows: list[dict[str, Any]], client: str) -> list[dict[str, Any]]:
+    """Return the rows of the client of this very name, or else of those whose key's hash begins so."""
+    from mabrfl.recording.audit import safe_text
+
+    wanted = safe_text(client)
+    names = {wanted, f"node:{wanted}", f"key:{wanted}"}
+    exact = [row for row in rows if str(row.get("client")) in names]
+    begins = f"key:{wanted.removeprefix('key:')}"
+    return exact or [row for row in rows if str(row.get("client")).startswith(begins)]
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(header_style="bold")
+    for column in ("round", "client", "verdict", "reason", "evidence", "B, M before", "after"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*_cells(row))
+    return table
 
 
 def _cells(row: dict[str, Any]) -> list[Text]:
@@ -98,7 +155,8 @@ def _cells(row: dict[str, Any]) -> list[Text]:
     evidence = row.get("evidence") or {}
     told = row.get("detail") or ", ".join(f"{key} {_number(value)}" for key, value in evidence.items())
     beliefs = [row.get("reputation_before"), row.get("reputation_after")]
-    cells = [row.get("round"), name[:_SHORT], row.get("verdict"), row.get("reason"), told]
+    verdict = f"{row.get('verdict')} (undone)" if row.get("undone") else row.get("verdict")
+    cells = [row.get("round"), name[:_SHORT], verdict, row.get("reason"), told]
     cells += ["" if pair is None else ", ".join(map(_number, pair)) for pair in beliefs]
     return [Text(safe_text(cell), style=_STYLES.get(str(row.get("verdict")), "")) for cell in cells]
 

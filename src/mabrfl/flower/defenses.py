@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from mabrfl import catalog
@@ -11,10 +10,16 @@ from mabrfl.catalog.build import OneStepDefense
 from mabrfl.catalog.options import make
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError
+from mabrfl.flower.describing import described, undescribed
 from mabrfl.protocols import Selector
 from mabrfl.shield import MabRfl
 
 MAB_RFL = "mab-rfl"
+
+FRACTION_TRAIN = (
+    "fraction_train is not taken: the selector decides who trains. Leave it out, or say how many nodes a round has: "
+    "selector=mabrfl.selection.Uniform(num_selected=10)"
+)
 
 
 def build_defense(
@@ -27,14 +32,20 @@ def build_defense(
     dataset: str | None,
     num_malicious: int,
     num_clients: int,
-    seed: int,
+    seed: int | None,
 ) -> Defense:
     """Return the defense that a strategy's arguments stand for; see :class:`~mabrfl.flower.RobustStrategy`."""
     if not isinstance(defense, str):
-        if selector is not None or defense_options or selector_options or preset is not None:
-            raise ConfigError("a defense that is an object has its own selector, options and preset; give the object")
-        return defense
-    choose = selector
+        given = {
+            "selector": selector,
+            "defense_options": defense_options,
+            "selector_options": selector_options,
+            "preset": preset,
+            "dataset": dataset,
+            "num_malicious_nodes": num_malicious,
+        }
+        return _as_it_is(defense, [name for name, value in given.items() if value] + ["seed"] * (seed is not None))
+    choose, seed = selector, seed or 0
     if isinstance(choose, str):
         choose = catalog.build_selector(choose, selector_options, num_clients=num_clients, seed=seed)
     elif selector_options:
@@ -54,34 +65,36 @@ def build_defense(
     return Defense(made, selector=choose, seed=seed, name=name)
 
 
+def _as_it_is(defense: Defense, given: Sequence[str]) -> Defense:
+    if not callable(getattr(defense, "select", None)):
+        raise ConfigError(f"defense must be a name or a Defense; got {defense!r:.80}")
+    if given:
+        raise ConfigError(f"a defense that is an object has its own {', '.join(given)}; give them to the object")
+    return defense
+
+
 def describe(defense: Defense) -> dict[str, Any]:
-    """Return what a defense is made of, as plain values, before its first round."""
-    parts = {"rule": getattr(defense, "rule", None), "selector": getattr(defense, "selector", None)}
-    own = {
-        "name": defense.name,
-        "class": _kind(defense),
-        "seed": getattr(defense, "seed", None),
-        "preset": getattr(defense, "preset", None),
-    }
-    return own | {name: {"class": _kind(part), **_settings(part)} for name, part in parts.items()}
+    """Return what a defense is made of, as plain values, before its first round.
+
+    What it believes and remembers by then is a part of it: a defense that has run rounds is another one.
+    """
+    told = described(defense)
+    parts = told if isinstance(told, dict) else {}
+    own = {"name": defense.name, "seed": getattr(defense, "seed", None), "preset": getattr(defense, "preset", None)}
+    return {"selector": None, **own, **parts}
 
 
-def _kind(value: Any) -> str:
-    kind = value if callable(value) and hasattr(value, "__qualname__") else type(value)
-    return f"{kind.__module__}:{kind.__qualname__}"
+def refuse_undescribed(told: Mapping[str, Any]) -> None:
+    """Refuse settings of which nobody could say after a restart whether they are the same.
 
-
-def _settings(value: Any) -> dict[str, Any]:
-    """Return the plain values among an object's attributes."""
-    attributes = asdict(value) if is_dataclass(value) else getattr(value, "__dict__", {})  # type: ignore[arg-type]
-    return {name: entry for name, entry in _plain(attributes).items() if entry is not None}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return value if isinstance(value, bool | int | float | str) else None
+    Raises
+    ------
+    ConfigError
+        Naming the first of them.
+    """
+    for place, kind in undescribed(told):
+        raise ConfigError(
+            f"with state_dir, a restart must be able to tell whether {place} is still the same, and of {kind} it "
+            "cannot: give a function of a module (functools.partial adds arguments), an object with its settings as "
+            "attributes, or one with a method describe() that returns them as plain values"
+        )

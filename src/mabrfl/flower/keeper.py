@@ -9,12 +9,13 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, MetricRecord
 
 from mabrfl.defense import Defense
-from mabrfl.errors import StateError
+from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower.judging import Desk, Model, move
 from mabrfl.flower.memory import History, model_state, restored_model
 from mabrfl.flower.rows import now
 from mabrfl.flower.schema import ModelSchema
 from mabrfl.flower.state import StateFolder, hash_of
+from mabrfl.recording.encoding import DTYPES
 from mabrfl.updates import Outcome
 
 FORMAT = 1
@@ -61,7 +62,17 @@ class Keeper:
         return self._model
 
     def prepare(self, arrays: ArrayRecord) -> None:
-        """Take over the model to start from."""
+        """Take over the model to start from.
+
+        Raises
+        ------
+        ConfigError
+            If it has arrays that can be neither trained nor saved.
+        """
+        for key, array in arrays.items():
+            name = array.numpy().dtype.name
+            if name not in DTYPES:
+                raise ConfigError(f"the initial model's array '{key}' is {name}; known types are {', '.join(DTYPES)}")
         self._schema = ModelSchema.of(arrays, self.buffer_suffixes)
         self._model = Model(*self._schema.vectors(arrays))
         self._fixed = {part.key: arrays[part.key] for part in self._schema.parts if part.role == "fixed"}
@@ -73,6 +84,8 @@ class Keeper:
             if folder.state is not None:
                 self._restore(folder.state)
                 self.round = folder.round
+            self.history.evaluated = {}
+            self.history.add_newest(folder.evaluation, self.round)
             folder.audit.append({"kind": "start", "time": now(), "round": folder.round, "config_hash": hash_of(config)})
         except BaseException:
             folder.close()
@@ -108,6 +121,16 @@ class Keeper:
             return False, (*outcome.events, "model-not-finite")
         self._model = moved
         return True, outcome.events
+
+    def has_evaluated(self, which: str, number: int) -> bool:
+        """Say whether a round's evaluation is over, ``BY_CLIENTS`` or ``BY_SERVER``."""
+        return self.history.evaluated.get(which) == number
+
+    def evaluate(self, which: str, number: int, metrics: MetricRecord | None) -> None:
+        """Keep what an evaluation came to: with a folder, it is on the disk when this returns."""
+        self.history.evaluate(which, number, metrics)
+        if self._folder is not None:
+            self._folder.save_evaluation(self.history.newest())
 
     def finish(self, number: int, metrics: MetricRecord, rows: Iterable[Mapping[str, Any]]) -> None:
         """End a round: with a folder, everything is on the disk when this returns."""

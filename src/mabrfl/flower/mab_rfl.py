@@ -31,7 +31,7 @@ class MabRflStrategy(RobustStrategy):
         update by this round alone.
     selector
         Another selector than the method's own.
-    dataset, seed, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes, weighted_by_key
+    dataset, seed, fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes
         See :class:`~mabrfl.flower.RobustStrategy`, also for those that follow.
     **options
         Any field of :class:`mabrfl.HardenedOptions`, or of :class:`mabrfl.MabRflOptions` for the other presets.
@@ -51,6 +51,7 @@ class MabRflStrategy(RobustStrategy):
         selector: str | Selector | None = None,
         dataset: str | None = None,
         seed: int = 0,
+        fraction_train: float | None = None,
         fraction_evaluate: float = 1.0,
         min_train_nodes: int = 2,
         min_evaluate_nodes: int = 2,
@@ -79,6 +80,7 @@ class MabRflStrategy(RobustStrategy):
             preset=preset,
             dataset=dataset,
             seed=seed,
+            fraction_train=fraction_train,
             fraction_evaluate=fraction_evaluate,
             min_train_nodes=min_train_nodes,
             min_evaluate_nodes=min_evaluate_nodes,

@@ -11,16 +11,19 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
+from mabrfl._checks import check_whole
 from mabrfl.defense import Defense
-from mabrfl.errors import StateError
+from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower import summary
-from mabrfl.flower.defenses import build_defense, describe
+from mabrfl.flower.defenses import FRACTION_TRAIN, build_defense, describe, refuse_undescribed
+from mabrfl.flower.describing import described
 from mabrfl.flower.dispatch import Dispatch, Mailroom, write_messages
 from mabrfl.flower.evaluation import EvaluatingStrategy
 from mabrfl.flower.grid import OneByOneGrid
 from mabrfl.flower.identity import by_public_key, call_roll
 from mabrfl.flower.judging import Contract, Desk, Judgement, judge, unpack
 from mabrfl.flower.keeper import FORMAT, Keeper
+from mabrfl.flower.memory import BY_CLIENTS, BY_SERVER
 from mabrfl.flower.metrics import AggregateMetrics, mean_metrics
 from mabrfl.flower.rows import Told, audit_rows, figures, metric_record
 from mabrfl.flower.schema import BUFFER_SUFFIXES
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("flwr")
 
 _NONE: Mapping[str, Any] = {}
+
+Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 class RobustStrategy(EvaluatingStrategy):
@@ -53,7 +58,9 @@ class RobustStrategy(EvaluatingStrategy):
     num_malicious_nodes
         What rules that need the number of attackers are told, for all nodes together.
     seed
-        Root of all random choices of the server.
+        Root of all random choices of the server; 0, or that of a defense that is an object, if left out.
+    fraction_train
+        Not taken: the selector decides who trains.
     fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
         As in FedAvg.
     min_train_nodes
@@ -87,7 +94,8 @@ class RobustStrategy(EvaluatingStrategy):
         preset: str | None = None,
         dataset: str | None = None,
         num_malicious_nodes: int = 0,
-        seed: int = 0,
+        seed: int | None = None,
+        fraction_train: float | None = None,
         fraction_evaluate: float = 1.0,
         min_train_nodes: int = 2,
         min_evaluate_nodes: int = 2,
@@ -103,8 +111,13 @@ class RobustStrategy(EvaluatingStrategy):
         identify: Identify = by_public_key,
         buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES,
     ) -> None:
+        if fraction_train is not None:
+            raise ConfigError(FRACTION_TRAIN)
+        check_whole("min_train_nodes", min_train_nodes, at_least=1)
+        check_whole("min_available_nodes", min_available_nodes, at_least=1)
+        check_whole("min_evaluate_nodes", min_evaluate_nodes)
         super().__init__(
-            seed=seed,
+            seed=int(getattr(defense, "seed", None) or 0) if seed is None else seed,
             fraction_evaluate=fraction_evaluate,
             min_evaluate_nodes=min_evaluate_nodes,
             min_available_nodes=min_available_nodes,
@@ -127,7 +140,9 @@ class RobustStrategy(EvaluatingStrategy):
             num_clients=min_available_nodes,
             seed=seed,
         )
-        self.description = describe(self.defense)
+        self.description = {"defense": describe(self.defense), "identify": described(identify)}
+        if state_dir is not None:
+            refuse_undescribed(self.description)
         self.min_train_nodes = min_train_nodes
         self.train_metrics_aggr_fn = train_metrics_aggr_fn
         self.state_dir = None if state_dir is None else Path(state_dir).absolute()
@@ -135,15 +150,17 @@ class RobustStrategy(EvaluatingStrategy):
         self._dispatch = Dispatch(0)
         self._mailroom = Mailroom()
         self._grid: Grid | None = None
+        self._train_config: ConfigRecord | None = None
 
     def config(self) -> dict[str, Any]:
         """Return every setting that the outcome depends on; its hash names what ``state_dir`` holds."""
         return {
             "format": FORMAT,
-            "defense": self.description,
+            **self.description,
             "min_train_nodes": self.min_train_nodes,
+            "weighted_by_key": self.weighted_by_key,
             "trust_num_examples": self.trust_num_examples,
-            "identify": getattr(self.identify, "__qualname__", type(self.identify).__qualname__),
+            "train_config": described(dict(self._train_config or {})),
             "model": self.keeper.schema.describe() if self.keeper.prepared else [],
         }
 
@@ -166,29 +183,58 @@ class RobustStrategy(EvaluatingStrategy):
         If ``state_dir`` holds rounds of the same configuration, the model and everything else is taken from there,
         and only the rounds that are missing are run: ``num_rounds`` counts all of them.
         """
-        self._timeout = timeout
+        self._timeout, self._train_config = timeout, train_config
         keeper = self.keeper
         keeper.prepare(initial_arrays)
         resumed = 0 if self.state_dir is None else keeper.open(self.state_dir, self.config())
         try:
-            done, left = keeper.round, num_rounds - resumed
+            self._offset, left = keeper.round, num_rounds - resumed
+            shielded = OneByOneGrid(grid)
+            ask = None if evaluate_fn is None else self._kept(evaluate_fn, resumed)
             if resumed:
-                log.info("Resuming after round %d: %d of %d rounds are left", done, max(left, 0), num_rounds)
+                log.info("Resuming after round %d: %d of %d rounds are left", resumed, max(left, 0), num_rounds)
+                self._catch_up(shielded, evaluate_config or ConfigRecord(), ask)
             if left > 0:
-                shifted = None if evaluate_fn is None else lambda number, now: evaluate_fn(number + done, now)
-                self._offset = done
-                shielded = OneByOneGrid(grid)
-                given = (shielded, keeper.record(), left, timeout, train_config, evaluate_config, shifted)
-                self._note(super().start(*given), done)
+                given = (shielded, keeper.record(), left, timeout, train_config, evaluate_config, ask)
+                self._note(super().start(*given))
             return keeper.history.result(keeper.record())
         finally:
             keeper.close()
 
-    def _note(self, result: Result, done: int) -> None:
-        """Add the metrics that only Flower's loop has seen, under the rounds' numbers over all runs."""
-        for name in ("evaluate_metrics_clientapp", "evaluate_metrics_serverapp"):
+    def _kept(self, evaluate_fn: Evaluate, resumed: int) -> Evaluate:
+        """Return the user's function, told rounds over all runs; what it says is kept, and not asked for twice."""
+
+        def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+            number, keeper = self._offset + server_round, self.keeper
+            if resumed == number and keeper.has_evaluated(BY_SERVER, number):
+                return keeper.history.evaluate_metrics_serverapp.get(number)
+            metrics = evaluate_fn(number, arrays)
+            keeper.evaluate(BY_SERVER, number, metrics)
+            return metrics
+
+        return evaluate
+
+    def _catch_up(self, grid: Grid, config: ConfigRecord, ask: Evaluate | None) -> None:
+        """Evaluate the round after which the last run stopped, if it did not come to that."""
+        arrays = self.keeper.record()
+        if self.fraction_evaluate and not self.keeper.has_evaluated(BY_CLIENTS, self._offset):
+            messages = self.configure_evaluate(0, arrays, config, grid)
+            self.aggregate_evaluate(0, grid.send_and_receive(messages=messages, timeout=self._timeout))
+        if ask is not None:
+            ask(0, arrays)
+
+    def _note(self, result: Result) -> None:
+        """Take the metrics as Flower's loop has seen them: a subclass may have changed them on the way."""
+        for name in (BY_CLIENTS, BY_SERVER):
             known = getattr(self.keeper.history, name)
-            known.update({number + done: record for number, record in getattr(result, name).items()})
+            known.update({number + self._offset: record for number, record in getattr(result, name).items()})
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Average what was reported, and keep it."""
+        metrics = super().aggregate_evaluate(server_round, replies)
+        if self.fraction_evaluate:
+            self.keeper.evaluate(BY_CLIENTS, self._offset + server_round, metrics)
+        return metrics
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -21,18 +21,18 @@ _SHORT = 20
 
 def show(strategy: RobustStrategy) -> None:
     """Log a strategy's settings."""
-    told = strategy.description
+    told = strategy.description["defense"]
     preset = f" (preset {told['preset']})" if told["preset"] else ""
     lines = [
         "├──> Defense:",
         f"│\t├──Rule: {told['name']}{preset}",
-        f"│\t├──Selector: {told['selector']['class'].rpartition(':')[2]}",
+        f"│\t├──Selector: {_called(told['selector'])}",
         f"│\t├──Claimed example counts: {'believed' if strategy.trust_num_examples else 'ignored'}",
         f"│\t└──Seed: {told['seed']}",
         "├──> State:",
         f"│\t├──Folder: {strategy.state_dir or 'none: nothing survives this run'}",
         f"│\t├──Configuration: {hash_of(strategy.config())[:_SHORT]}",
-        f"│\t└──Nodes are known by: {strategy.config()['identify']}",
+        f"│\t└──Nodes are known by: {_called(strategy.description['identify'])}",
         "├──> Sampling:",
         f"│\t├──Fraction: train (by the selector) | evaluate ({strategy.fraction_evaluate:.2f})",
         f"│\t├──Minimum nodes: train ({strategy.min_train_nodes}) | evaluate ({strategy.min_evaluate_nodes})",
@@ -44,6 +44,13 @@ def show(strategy: RobustStrategy) -> None:
     ]
     for line in lines:
         log.info("\t%s", line)
+
+
+def _called(told: Any) -> str:
+    """Return the name of what is described, without its module."""
+    while isinstance(told, Mapping):
+        told = next(iter(told.values()), None)
+    return "its own" if told is None else str(told).rpartition(":")[2]
 
 
 def show_round(told: Told, figures: Mapping[str, Any]) -> None:

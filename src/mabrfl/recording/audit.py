@@ -1,5 +1,8 @@
 """The audit: one line of JSON per decision, each bound to the line before it by a hash.
 
+No whole line is ever taken back. A run that goes on from a state saved before its last lines says so with a line
+of kind ``back``: the decisions between the two no longer stand (see :class:`Standing`).
+
 What it is worth: whoever changes, removes or inserts a line without rewriting everything after it is found out. Who
 may write to the folder can rewrite it all; against that, note the last hash elsewhere and check it with ``head``.
 """
@@ -9,7 +12,9 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterator, Mapping
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +28,9 @@ from mabrfl.recording.record import plain
 AUDIT = "audit.jsonl"
 START = "0" * 64
 """What the first line names as the hash of the line before it."""
+
+DECISIONS = ("reply", "round")
+"""The kinds of rows that tell what was decided; going back undoes them."""
 
 MAX_TEXT = 256
 MAX_LINE = 1 << 20
@@ -43,6 +51,53 @@ def safe_text(value: Any, limit: int = MAX_TEXT) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+class Standing:
+    """Which decisions still stand, told row by row: those before a ``back`` row and after its mark are undone.
+
+    Attributes
+    ----------
+    undone
+        The numbers (``seq``) of the rows that no longer stand.
+    returns
+        How often a run went back.
+    saved
+        The last round of which there was a saved state when a run started or went back.
+    finished
+        The last round that was told to its end.
+    """
+
+    def __init__(self) -> None:
+        self.undone: set[int] = set()
+        self.returns = self.saved = self.finished = 0
+        self._stand = array("q")
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        """Take the next row of an audit."""
+        kind, number = row.get("kind"), row.get("round")
+        if kind in DECISIONS:
+            self._stand.append(row["seq"])
+        if kind == "round" and isinstance(number, int):
+            self.finished = max(self.finished, number)
+        if kind in ("start", "back") and isinstance(number, int):
+            self.saved = max(self.saved, number)
+        if kind == "back":
+            self.returns += 1
+            while self._stand and self._stand[-1] > row["after"]:
+                self.undone.add(self._stand.pop())
+
+    def after(self, row: int) -> int:
+        """Return how many decisions stand after this row."""
+        return len(self._stand) - bisect_right(self._stand, row)
+
+
+def standing(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the rows that stand: without those of rounds that were begun again, so that nothing counts twice."""
+    kept, told = list(rows), Standing()
+    for row in kept:
+        told.take(row)
+    return [row for row in kept if row["seq"] not in told.undone]
+
+
 @dataclass(frozen=True)
 class AuditReport:
     """What a check of an audit found.
@@ -57,48 +112,88 @@ class AuditReport:
         What is wrong with the line after it; None if nothing is.
     size
         Bytes of the good lines.
+    torn
+        The line after them, if it is the last and was never written to its end: so many bytes of it are there.
+    told
+        Which of the good lines stand.
     """
 
     rows: int
     head: str
     problem: str | None
     size: int
+    torn: int
+    told: Standing
 
 
 class AuditLog:
-    """The file of an audit, open for writing; make it with :meth:`open`."""
+    """The file of an audit, open for writing; make it with :meth:`open`.
 
-    def __init__(self, path: Path, file: io.FileIO, report: AuditReport) -> None:
+    Attributes
+    ----------
+    told
+        What stands in the lines that were found.
+    """
+
+    def __init__(self, path: Path, file: io.FileIO, report: AuditReport, mark: int) -> None:
         self.path = path
+        self.told = report.told
         self._file = file
         self._rows, self._head, self._size = report.rows, report.head, report.size
+        self._mark, self._torn, self._uncut = mark, report.torn, report.torn > 0
 
     @classmethod
     def open(cls, path: Path, mark: Mapping[str, Any] | None = None) -> AuditLog:
-        """Open an audit at a :meth:`mark`; what was written after it belongs to a round that was never finished.
+        """Open an audit to go on from a :meth:`mark`, or from the beginning. Say :meth:`go_back` then.
+
+        What was written after the mark belongs to a round that was never finished. It stays; only a torn last line
+        is cut off, by the first line that follows it.
 
         Raises
         ------
         StateError
-            If the lines before the mark are not what they were. Nothing is removed then.
+            If the lines before the mark are not what they were, or one after it is damaged. Nothing is removed then.
         """
         rows = int(mark["rows"]) if mark is not None else 0
-        report = verify(path, stop=rows) if path.exists() else AuditReport(0, START, None, 0)
+        there = path.exists()
+        report = verify(path, stop=rows) if there else AuditReport(0, START, None, 0, 0, Standing())
         if mark is not None and (report.rows != rows or report.head != mark["sha256"]):
             raise StateError(
                 f"{shown(path)}: expected {rows} lines ending in {mark['sha256']}, "
                 f"got {report.rows} good ones ending in {report.head}" + (f"; {report.problem}" * bool(report.problem))
             )
+        report = verify(path) if there else report
+        if report.problem is not None and not report.torn:
+            raise StateError(
+                f"{shown(path)}: {report.problem}. Put the file back from a copy; the saved state needs its first "
+                f"{rows} lines"
+            )
         with explained(path.parent):
             file = io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+")
-            file.truncate(report.size)
             file.seek(report.size)
-        return cls(path, file, report)
+        return cls(path, file, report, rows)
+
+    def go_back(self, round: int, time: str) -> int:
+        """Say that the run goes on from the mark, after this round, if anything was written since.
+
+        Returns
+        -------
+        int
+            How many decisions are undone by that.
+        """
+        undone = self.told.after(self._mark)
+        if undone or self._torn:
+            row = {"kind": "back", "time": time, "round": round, "after": self._mark, "undone": undone}
+            self.append({**row, "torn_bytes": self._torn})
+        return undone
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add a line; it is with the operating system when this returns."""
         line, digest = _line({**plain(row), "seq": self._rows + 1, "previous": self._head})
         with explained(self.path.parent):
+            if self._uncut:
+                self._file.truncate(self._size)
+                self._uncut = False
             write_all(self._file.fileno(), line)
         self._rows, self._head, self._size = self._rows + 1, digest, self._size + len(line)
 
@@ -134,7 +229,7 @@ def verify(path: Path | str, *, head: str | None = None, stop: int | None = None
     stop
         Check so many lines only.
     """
-    rows, last, size, problem = 0, START, 0, None
+    rows, last, size, problem, torn, told = 0, START, 0, None, 0, Standing()
     seen = head is None or head == START
     for number, line in _lines(Path(path)):
         if stop is not None and rows >= stop:
@@ -142,16 +237,18 @@ def verify(path: Path | str, *, head: str | None = None, stop: int | None = None
         found = _checked(line, number, last)
         if isinstance(found, str):
             problem = f"line {number}: {found}"
+            torn = 0 if line.endswith(b"\n") or len(line) >= MAX_LINE else len(line)
             break
+        told.take(found)
         rows, last, size = number, found["sha256"], size + len(line)
         seen = seen or last == head
     if problem is None and not seen:
         problem = f"no line has the hash {head}: lines were removed from the end, or it is another audit"
-    return AuditReport(rows, last, problem, size)
+    return AuditReport(rows, last, problem, size, torn, told)
 
 
 def read_audit(path: Path | str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of an audit, checking each on the way.
+    """Yield the rows of an audit, checking each on the way; to count them, see :func:`standing`.
 
     Raises
     ------
@@ -193,4 +290,9 @@ def _checked(line: bytes, number: int, last: str) -> dict[str, Any] | str:
         return "changed since it was written"
     if row.get("previous") != last or row.get("seq") != number:
         return "does not follow the line before it: lines were removed, inserted or moved"
-    return row
+    return "goes back to no line before it" if row.get("kind") == "back" and not _goes_back(row) else row
+
+
+def _goes_back(row: Mapping[str, Any]) -> bool:
+    after = row.get("after")
+    return isinstance(after, int) and 0 <= after < row["seq"]
