@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
@@ -14,12 +15,13 @@ from flwr.serverapp.strategy import Result
 from mabrfl.defense import Defense
 from mabrfl.errors import StateError
 from mabrfl.flower import summary
+from mabrfl.flower.contract import Contract
 from mabrfl.flower.defenses import build_defense, describe
 from mabrfl.flower.dispatch import Dispatch, Mailroom, write_messages
 from mabrfl.flower.evaluation import EvaluatingStrategy
 from mabrfl.flower.grid import OneByOneGrid
 from mabrfl.flower.identity import by_public_key, call_roll
-from mabrfl.flower.judging import Contract, Desk, Judgement, judge, unpack
+from mabrfl.flower.judging import Desk, Judgement, judge, unpack
 from mabrfl.flower.keeper import FORMAT, Keeper
 from mabrfl.flower.metrics import AggregateMetrics, mean_metrics
 from mabrfl.flower.rows import Told, audit_rows, figures, metric_record
@@ -177,7 +179,7 @@ class RobustStrategy(EvaluatingStrategy):
             if left > 0:
                 shifted = None if evaluate_fn is None else lambda number, now: evaluate_fn(number + done, now)
                 self._offset = done
-                shielded = OneByOneGrid(grid)
+                shielded = OneByOneGrid(grid, keeper.schema.bound(), lambda content: self._contract().check(content))
                 given = (shielded, keeper.record(), left, timeout, train_config, evaluate_config, shifted)
                 self._note(super().start(*given), done)
             return keeper.history.result(keeper.record())
@@ -216,10 +218,10 @@ class RobustStrategy(EvaluatingStrategy):
         if self._dispatch.round != number:
             raise StateError(f"round {number} was not configured")
         before = self.defense.reputation
-        undecodable = getattr(self._grid, "undecodable", {})
-        arrivals = self._mailroom.sort(list(replies), self._dispatch, undecodable)
-        contract = Contract(keeper.schema, self.arrayrecord_key, self.weighted_by_key)
-        desk = unpack(arrivals, keeper.model, contract)
+        findings = getattr(self._grid, "findings", {})
+        arrivals = self._mailroom.sort(list(replies), self._dispatch, findings)
+        findings.clear()  # the matrix takes their place
+        desk = unpack(arrivals, keeper.model, self._contract())
         judgement = judge(
             self.defense, desk, number, at_least=self.min_train_nodes, by_examples=self.trust_num_examples
         )
@@ -231,6 +233,11 @@ class RobustStrategy(EvaluatingStrategy):
         summary.show_round(told, numbers)
         keeper.finish(number, metrics, audit_rows(told, numbers, self._run_id()))
         return keeper.record(), metrics
+
+    def _contract(self) -> Contract:
+        """Return what a reply must look like."""
+        zero = not np.any(self.keeper.model.weights)
+        return Contract(self.keeper.schema, self.arrayrecord_key, self.weighted_by_key, may_be_zero=zero)
 
     def _reported(self, desk: Desk, judgement: Judgement) -> MetricRecord | None:
         """Return the accepted clients' own metrics, averaged."""
