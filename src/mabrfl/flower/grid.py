@@ -128,9 +128,21 @@ class OneByOneGrid(Grid):
         if self.examine is not None and asked and len(answers) == 1:
             self.findings[message_id] = self.examine(answers[0].content)
         for reply in full:
-            known = isinstance(reply.content, RecordDict)  # Flower's unpacking does not make sure of it
-            reply.content = without_arrays(reply.content) if known else RecordDict()
+            reply.content = _lightened(reply.content)
         return found
+
+
+def _lightened(content: Any) -> RecordDict:
+    """Return a reply's other records, and empty those of arrays.
+
+    Flower's ``RecordDict`` is part of a cycle: without that, arrays would stay until Python looks for garbage.
+    """
+    if not isinstance(content, RecordDict):  # Flower's unpacking does not make sure of it
+        return RecordDict()
+    rest = without_arrays(content)
+    for record in content.array_records.values():
+        record.clear()
+    return rest
 
 
 class _Collection:
