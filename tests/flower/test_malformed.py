@@ -7,9 +7,11 @@ import pytest
 
 from flower_grid import MemoryGrid, honest, key_name, model
 from flower_replies import LATE, MALFORMED, UNPACKABLE
+from flower_wire import WireGrid
 from mabrfl.flower import RobustStrategy
 from mabrfl.recording.audit import read_audit
 
+GRIDS = [MemoryGrid, WireGrid]
 NODES = range(1, 11)
 BAD = 4
 NEVER_BLAMED = {"error", "stale", "unattributed"}
@@ -19,9 +21,9 @@ def flat(arrays):
     return np.concatenate([array.numpy().ravel() for array in arrays.values()])
 
 
-def run(nodes, folder=None, rounds=1, **arguments):
+def run(nodes, folder=None, rounds=1, grid=MemoryGrid, **arguments):
     strategy = RobustStrategy("fedavg", fraction_evaluate=0.0, state_dir=folder, min_available_nodes=9, **arguments)
-    return strategy, strategy.start(MemoryGrid(nodes), model(), num_rounds=rounds, timeout=0.1)
+    return strategy, strategy.start(grid(nodes), model(), num_rounds=rounds, timeout=20)
 
 
 def with_bad(bad):
@@ -31,10 +33,11 @@ def with_bad(bad):
     return {node: answer if node == BAD else honest(node) for node in NODES}
 
 
+@pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("name", MALFORMED)
-def test_nine_are_aggregated_and_one_is_quarantined(name, tmp_path):
+def test_nine_are_aggregated_and_one_is_quarantined(name, grid, tmp_path):
     bad, reason = MALFORMED[name]
-    strategy, result = run(with_bad(bad), tmp_path / "state")
+    strategy, result = run(with_bad(bad), tmp_path / "state", grid=grid)
     _, alone = run({node: honest(node) for node in NODES if node != BAD})
     rows = [row for row in read_audit(tmp_path / "state" / "audit.jsonl") if row["kind"] == "reply"]
     aside = [row for row in rows if row["verdict"] == "quarantined"]
@@ -46,10 +49,11 @@ def test_nine_are_aggregated_and_one_is_quarantined(name, tmp_path):
     assert np.array_equal(flat(result.arrays), flat(alone.arrays))
 
 
+@pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("name", LATE)
-def test_replies_that_come_twice_late_or_from_elsewhere_cost_only_themselves(name, tmp_path):
+def test_replies_that_come_twice_late_or_from_elsewhere_cost_only_themselves(name, grid, tmp_path):
     make, reason = LATE[name]
-    strategy, _ = run(with_bad(make()), tmp_path / "state", rounds=2)
+    strategy, _ = run(with_bad(make()), tmp_path / "state", rounds=2, grid=grid)
     rows = [row for row in read_audit(tmp_path / "state" / "audit.jsonl") if row.get("round") == 2]
     rows = [row for row in rows if row["kind"] == "reply"]
     assert sum(row["verdict"] == "accepted" for row in rows) == 9
@@ -58,8 +62,9 @@ def test_replies_that_come_twice_late_or_from_elsewhere_cost_only_themselves(nam
     assert blamed is (reason not in NEVER_BLAMED)
 
 
-def test_a_reply_that_flower_itself_cannot_unpack_costs_its_sender_alone(tmp_path):
-    _, result = run(with_bad(UNPACKABLE), tmp_path / "state")
+@pytest.mark.parametrize("grid", GRIDS)
+def test_a_reply_that_flower_itself_cannot_unpack_costs_its_sender_alone(grid, tmp_path):
+    _, result = run(with_bad(UNPACKABLE), tmp_path / "state", grid=grid)
     rows = [row for row in read_audit(tmp_path / "state" / "audit.jsonl") if row.get("verdict") == "quarantined"]
     assert [(row["client"], row["reason"], row["blamed"]) for row in rows] == [(key_name(BAD), "undecodable", True)]
     assert result.train_metrics_clientapp[1]["replies-accepted"] == 9

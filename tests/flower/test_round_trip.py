@@ -7,10 +7,13 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from flower_grid import MemoryGrid, arrays_in, honest, key_name, model, reply_to, round_in
-from mabrfl import MabRfl, Updates
+from mabrfl import Decision, Defense, MabRfl, Updates
 from mabrfl.config import RunConfig
 from mabrfl.flower import ClaimedIdentity, MabRflStrategy, RobustStrategy
+from mabrfl.flower.dispatch import Dispatch
+from mabrfl.flower.rows import Told, figures
 from mabrfl.flower.schema import ModelSchema
+from mabrfl.flower.summary import show_round
 from mabrfl.simulator import build_simulation
 from mabrfl.training.local import train_client
 
@@ -19,7 +22,7 @@ QUIET = {"fraction_evaluate": 0.0}
 
 def run(strategy, nodes, rounds=3, initial=None, **arguments):
     grid = nodes if isinstance(nodes, MemoryGrid) else MemoryGrid(nodes)
-    return strategy.start(grid, initial or model(), num_rounds=rounds, **{"timeout": 0.2, **arguments})
+    return strategy.start(grid, initial or model(), num_rounds=rounds, **{"timeout": 2.0, **arguments})
 
 
 def flat(arrays: ArrayRecord) -> np.ndarray:
@@ -200,6 +203,52 @@ def test_a_users_metric_function_that_fails_does_not_end_the_run():
     assert result.train_metrics_clientapp[1]["replies-accepted"] == 2
 
 
+def test_a_users_metric_function_that_returns_something_else_does_not_end_the_run():
+    strategy = RobustStrategy("fedavg", train_metrics_aggr_fn=lambda contents, key: {"loss": "low"}, **QUIET)
+    metrics = run(strategy, {1: honest(1), 2: honest(2)}, 1).train_metrics_clientapp[1]
+    assert "loss" not in metrics
+    assert metrics["replies-accepted"] == 2
+
+
+def test_what_a_metric_function_raises_is_logged_as_one_short_line(caplog):
+    def failing(contents, key):
+        raise KeyError("\x1b[31mforged\nline" + "x" * 5000)
+
+    strategy = RobustStrategy("fedavg", train_metrics_aggr_fn=failing, **QUIET)
+    with caplog.at_level("WARNING", logger="flwr"):
+        run(strategy, {1: honest(1), 2: honest(2)}, 1)
+    (line,) = [record.getMessage() for record in caplog.records if "could not be aggregated" in record.getMessage()]
+    assert len(line) < 400
+    assert line.strip().isprintable()
+
+
+def test_a_round_logs_no_more_than_twenty_events(caplog):
+    told = Told(Dispatch(1), (), None, tuple(f"event {k}" for k in range(500)), {}, {})
+    with caplog.at_level("INFO", logger="flwr"):
+        show_round(told, figures(told, moved=False))
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("> event" in line for line in lines) == 20
+    assert lines[-1].strip() == "> and 480 more events"
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_model_that_its_own_type_cannot_hold_is_not_taken_over_and_nobody_is_blamed(dtype):
+    def triple(cohort):
+        return Decision(weights=np.full(len(cohort), 3.0 / len(cohort)))
+
+    def rising(message):
+        values = arrays_in(message)["w"].astype(np.float32)
+        return reply_to(message, {"w": (values + 20_000).astype(dtype)})
+
+    strategy = RobustStrategy(Defense(triple), **QUIET)
+    initial = ArrayRecord({"w": Array(np.full(2, 20_000, dtype))})
+    result = run(strategy, {1: rising, 2: rising}, 1, initial)
+    fits = dtype is np.float32
+    assert result.train_metrics_clientapp[1]["model-moved"] == int(fits)
+    assert result.arrays["w"].numpy().tolist() == ([80_000] * 2 if fits else [20_000] * 2)
+    assert set(strategy.defense.reputation.values()) == {(2, 1)}
+
+
 @pytest.mark.parametrize(
     ("defense", "selector"), [("krum", None), ("median", "uniform"), ("dnc", "acs"), ("centered-clip", "thompson-top")]
 )
@@ -253,6 +302,15 @@ def test_claimed_identities_are_asked_for_once():
     run(strategy, {11: claiming(0), 12: claiming(1)}, 2)
     assert list(strategy.defense.reputation) == [0, 1]
     assert sorted(queries) == [0, 1]
+
+
+def test_queries_carry_tokens_like_every_other_message():
+    grid = MemoryGrid({11: lambda message: None, 12: lambda message: None})
+    assert ClaimedIdentity(timeout=0.1)(grid, list(grid.get_nodes())) == {}
+    tokens = {message.metadata.group_id for message in grid.sent}
+    assert {message.metadata.message_type for message in grid.sent} == {"query"}
+    assert len(tokens) == 2
+    assert all(len(token) == 32 for token in tokens)
 
 
 def test_without_momenta_nothing_is_remembered_of_an_update_and_a_round_alone_is_the_same():
