@@ -4,47 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 import time
 import tracemalloc
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from google.protobuf.message import DecodeError
 
+from flower_faults import Stalling, Unpacking, flat, run, set_aside, with_bad
 from flower_grid import MemoryGrid, honest, key_name, model, reply_to
-from flower_wire import Packed, WireGrid, bomb, packed, repacked
+from flower_wire import WireGrid, bomb, packed
 from mabrfl.flower import RobustStrategy
 from mabrfl.flower.contract import Checked, Contract
 from mabrfl.flower.dispatch import write_messages
 from mabrfl.flower.grid import OneByOneGrid
 from mabrfl.flower.problems import Problem
 from mabrfl.flower.schema import ModelSchema
-from mabrfl.recording.audit import read_audit
 
 MIB = 2**20
 ZEROS = bytes(MIB)
-
-
-def run(grid, folder=None, *, rounds=1, timeout=20.0, initial=None, **options):
-    strategy = RobustStrategy("fedavg", fraction_evaluate=0.0, state_dir=folder, min_available_nodes=2, **options)
-    return strategy, strategy.start(grid, initial or model(), num_rounds=rounds, timeout=timeout)
-
-
-def flat(arrays):
-    return np.concatenate([array.numpy().ravel() for array in arrays.values()])
-
-
-def set_aside(folder):
-    rows = [row for row in read_audit(folder / "audit.jsonl") if row.get("verdict") in ("quarantined", "missing")]
-    return [(row["client"], row["reason"], row["blamed"]) for row in rows]
-
-
-def with_bad(bad, nodes=range(1, 6)):
-    return {node: bad if node == 1 else honest(node) for node in nodes}
 
 
 def explosive(times, arrays=1):
@@ -58,26 +37,6 @@ def explosive(times, arrays=1):
         return bomb(Message(content, reply_to=message), times)
 
     return answer
-
-
-class Unpacking(MemoryGrid):
-    """A grid that unpacks by itself what it is given in pieces."""
-
-    def pull_messages(self, message_ids):
-        from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-
-        found = [reply for mid in list(message_ids) for reply in self.outbox.pop(mid, [])]
-        pieces = [reply for reply in found if isinstance(reply, Packed)]
-        whole = [inflate_object_from_contents(reply.proto.metadata.message_id, reply.contents) for reply in pieces]
-        return whole + [reply for reply in found if not isinstance(reply, Packed)]
-
-    def push_messages(self, messages):
-        ids = super().push_messages([])
-        for message in messages:
-            message.metadata.__dict__["_message_id"] = message.object_id
-            ids.append(message.metadata.message_id)
-            self.outbox[ids[-1]] = [self.nodes[message.metadata.dst_node_id](message)]
-        return ids
 
 
 @pytest.mark.parametrize("grid", [WireGrid, Unpacking])
@@ -154,23 +113,6 @@ def test_evaluation_and_queries_keep_no_arrays_either():
     (reply,) = grid.send_and_receive(write_messages(RecordDict({"c": ConfigRecord()}), [1], "evaluate", 60), timeout=9)
     assert list(reply.content) == ["metrics"]
     assert grid.findings == {}
-
-
-class Stalling(MemoryGrid):
-    """A grid that waits for some nodes' replies, as Flower's own does for one that is announced and not uploaded."""
-
-    def __init__(self, nodes, stalling):
-        super().__init__(nodes)
-        self.stalling, self.released, self.asked = stalling, threading.Event(), []
-
-    def pull_messages(self, message_ids):
-        (mid,) = message_ids
-        node = next(message.metadata.dst_node_id for message in self.sent if message.metadata.message_id == mid)
-        self.asked.append(node)
-        if node in self.stalling:
-            self.released.wait(60)
-            return []
-        return super().pull_messages([mid])
 
 
 def test_nodes_that_stall_cost_no_honest_reply_and_no_time_beyond_the_timeout(tmp_path):
@@ -256,13 +198,14 @@ def test_the_order_in_which_replies_come_changes_nothing():
 
 
 def test_a_fetch_that_never_ends_does_not_keep_the_process_from_ending():
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     code = f"""
 import sys
-sys.path[:0] = [{str(here)!r}, {str(here.parent)!r}]
+sys.path.insert(0, {str(here)!r})
+from flower_faults import Stalling, Unpacking, flat, run, set_aside, with_bad
 from flower_grid import honest, pretend_a_task
 pretend_a_task()
-from test_fetching import Stalling, run
+from flower_faults import Stalling, run
 _, result = run(Stalling({{k: honest(k) for k in (1, 2, 3)}}, {{1}}), timeout=2.0)
 print(result.train_metrics_clientapp[1]["replies-accepted"], flush=True)
 """
@@ -270,115 +213,6 @@ print(result.train_metrics_clientapp[1]["replies-accepted"], flush=True)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=55, check=True)
     assert done.stdout.split()[-1] == "2"
     assert time.monotonic() - began < 45
-
-
-def refused(number):
-    request = httpx.Request("POST", "http://link")
-    return httpx.HTTPStatusError("no", request=request, response=httpx.Response(number, request=request))
-
-
-class Failing(MemoryGrid):
-    """A grid whose looks for one node's reply fail, so many times."""
-
-    def __init__(self, nodes, error, times=10**6, of=1):
-        super().__init__(nodes)
-        self.error, self.times, self.of = error, times, of
-
-    def pull_messages(self, message_ids):
-        (mid,) = message_ids
-        node = next(message.metadata.dst_node_id for message in self.sent if message.metadata.message_id == mid)
-        if self.of in (node, None) and self.times:
-            self.times -= 1
-            raise self.error
-        return super().pull_messages([mid])
-
-
-ERRORS = [DecodeError("cut off"), AttributeError("a bug"), KeyError("x"), MemoryError(), refused(500)]
-
-
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_what_fails_on_the_way_is_tried_again_and_never_blamed_on_the_node(error, tmp_path):
-    nodes = {k: honest(k) for k in range(1, 5)}
-    strategy, result = run(Failing(nodes, error, times=1), tmp_path / "once")
-    assert result.train_metrics_clientapp[1]["replies-accepted"] == 4
-    strategy, result = run(Failing(nodes, error), tmp_path / "always")
-    assert set_aside(tmp_path / "always") == [(key_name(1), "error", False)]
-    assert strategy.defense.reputation[key_name(1)] == (1, 1)
-    assert result.train_metrics_clientapp[1]["replies-accepted"] == 3
-
-
-def test_a_look_that_the_superlink_refuses_is_an_error_of_that_reply_alone(tmp_path):
-    grid = WireGrid({k: honest(k) for k in range(1, 5)})
-    grid.link.failing = {1: refused(500)}
-    run(grid, tmp_path / "state")
-    assert set_aside(tmp_path / "state") == [(key_name(1), "error", False)]
-
-
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_what_fails_for_everybody_ends_the_run(error):
-    with pytest.raises(type(error)):
-        run(Failing({k: honest(k) for k in range(1, 5)}, error, of=None))
-
-
-def test_a_run_that_was_stopped_ends_at_once():
-    from flwr.supercore.run import RunNotRunningException
-
-    grid = WireGrid({k: honest(k) for k in range(1, 5)})
-    grid.link.failing = {3: RunNotRunningException()}
-    with pytest.raises(RunNotRunningException):
-        run(grid)
-
-
-def test_a_reply_one_piece_of_which_is_gone_is_an_error_and_not_blamed(tmp_path):
-    def forgetful(message):
-        made = repacked(honest(1)(message), lambda _, body: body)
-        grid.link.lost = next(iter(made.contents))
-        return made
-
-    grid = WireGrid(with_bad(forgetful))
-    original = grid.link.PullObject
-
-    def pull(request):
-        if request.object_id == getattr(grid.link, "lost", None):
-            del grid.link.pieces[request.object_id]
-        return original(request)
-
-    grid.link.PullObject = pull
-    run(grid, tmp_path / "state")
-    assert set_aside(tmp_path / "state") == [(key_name(1), "error", False)]
-
-
-@pytest.mark.parametrize("kind", ["Array", "ArrayRecord", "MetricRecord", "RecordDict", "Message"])
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"arraychunk_ids": [7]}', b"\xff\xff\xff", b"[" * 5_000])
-def test_pieces_that_make_no_sense_are_blamed(kind, body, tmp_path):
-    bad = with_bad(lambda message: repacked(honest(1)(message), lambda name, old: body if name == kind else old))
-    _, result = run(WireGrid(bad), tmp_path / "state")
-    ((client, reason, blamed),) = set_aside(tmp_path / "state")
-    assert (client, blamed) == (key_name(1), reason not in ("unattributed", "no-reply"))
-    assert result.train_metrics_clientapp[1]["replies-accepted"] == 4
-
-
-def test_a_message_whose_content_is_no_record_costs_its_sender_alone(tmp_path):
-    def odd(message):
-        reply = honest(1)(message)
-        reply.__dict__["_content"] = reply.content.array_records["arrays"]
-        return reply
-
-    run(WireGrid(with_bad(odd)), tmp_path / "state")
-    ((client, _, blamed),) = set_aside(tmp_path / "state")
-    assert (client, blamed) == (key_name(1), True)
-
-
-def test_when_the_server_has_no_memory_left_nobody_is_blamed(monkeypatch):
-    def full(*_):
-        raise MemoryError
-
-    monkeypatch.setattr(ModelSchema, "read", full)
-    asked = RecordDict({"arrays": model(), "config": ConfigRecord({"server-round": 1})})
-    content = honest(1)(Message(asked, 1, "train")).content
-    found = Contract(ModelSchema.of(model()), "arrays", "num-examples").check(content)
-    assert isinstance(found, Problem)
-    assert not found.blamed
 
 
 @pytest.mark.parametrize("initial", [0.0, 1.0])
