@@ -20,6 +20,7 @@ from mabrfl.flower.problems import Malformed
 
 _DIVIDER = b"\x00"  # between head and body
 _here = threading.local()
+_installing = threading.Lock()
 
 
 def unpacked_size(packed: bytes, size_of: Callable[[str], int]) -> int:
@@ -47,7 +48,8 @@ def bounded(limit: int | None) -> Iterator[None]:
     Malformed
         In place of unpacking more.
     """
-    _install()
+    with _installing:  # twice would count twice
+        _install()
     _here.limit = _here.left = limit
     try:
         yield
