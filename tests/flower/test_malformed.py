@@ -7,10 +7,12 @@ import pytest
 
 from flower_grid import MemoryGrid, honest, key_name, model
 from flower_replies import LATE, MALFORMED, UNPACKABLE
+from flower_wire import WireGrid
 from mabrfl.flower import MabRflStrategy, RobustStrategy
 from mabrfl.recording.audit import read_audit
 from mabrfl.updates import Outcome, Verdict
 
+GRIDS = [MemoryGrid, WireGrid]
 NODES = range(1, 11)
 BAD = 4
 NEVER_BLAMED = {"error", "stale", "unattributed"}
@@ -20,9 +22,9 @@ def flat(arrays):
     return np.concatenate([array.numpy().ravel() for array in arrays.values()])
 
 
-def run(nodes, folder=None, rounds=1, **arguments):
+def run(nodes, folder=None, rounds=1, grid=MemoryGrid, **arguments):
     strategy = RobustStrategy("fedavg", fraction_evaluate=0.0, state_dir=folder, min_available_nodes=9, **arguments)
-    return strategy, strategy.start(MemoryGrid(nodes), model(), num_rounds=rounds, timeout=0.1)
+    return strategy, strategy.start(grid(nodes), model(), num_rounds=rounds, timeout=20)
 
 
 def with_bad(bad):
@@ -32,10 +34,11 @@ def with_bad(bad):
     return {node: answer if node == BAD else honest(node) for node in NODES}
 
 
+@pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("name", MALFORMED)
-def test_nine_are_aggregated_and_one_is_quarantined(name, tmp_path):
+def test_nine_are_aggregated_and_one_is_quarantined(name, grid, tmp_path):
     bad, reason = MALFORMED[name]
-    strategy, result = run(with_bad(bad), tmp_path / "state")
+    strategy, result = run(with_bad(bad), tmp_path / "state", grid=grid)
     _, alone = run({node: honest(node) for node in NODES if node != BAD})
     rows = [row for row in read_audit(tmp_path / "state" / "audit.jsonl") if row["kind"] == "reply"]
     aside = [row for row in rows if row["verdict"] == "quarantined"]
@@ -47,10 +50,11 @@ def test_nine_are_aggregated_and_one_is_quarantined(name, tmp_path):
     assert np.array_equal(flat(result.arrays), flat(alone.arrays))
 
 
+@pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("name", LATE)
-def test_replies_that_come_twice_late_or_from_elsewhere_cost_only_themselves(name, tmp_path):
+def test_replies_that_come_twice_late_or_from_elsewhere_cost_only_themselves(name, grid, tmp_path):
     make, reason = LATE[name]
-    strategy, _ = run(with_bad(make()), tmp_path / "state", rounds=2)
+    strategy, _ = run(with_bad(make()), tmp_path / "state", rounds=2, grid=grid)
     rows = [row for row in read_audit(tmp_path / "state" / "audit.jsonl") if row.get("round") == 2]
     rows = [row for row in rows if row["kind"] == "reply"]
     assert sum(row["verdict"] == "accepted" for row in rows) == 9
@@ -59,8 +63,9 @@ def test_replies_that_come_twice_late_or_from_elsewhere_cost_only_themselves(nam
     assert blamed is (reason not in NEVER_BLAMED)
 
 
-def test_a_reply_that_flower_itself_cannot_unpack_costs_its_sender_alone(tmp_path):
-    _, result = run(with_bad(UNPACKABLE), tmp_path / "state")
+@pytest.mark.parametrize("grid", GRIDS)
+def test_a_reply_that_flower_itself_cannot_unpack_costs_its_sender_alone(grid, tmp_path):
+    _, result = run(with_bad(UNPACKABLE), tmp_path / "state", grid=grid)
     rows = [row for row in read_audit(tmp_path / "state" / "audit.jsonl") if row.get("verdict") == "quarantined"]
     assert [(row["client"], row["reason"], row["blamed"]) for row in rows] == [(key_name(BAD), "undecodable", True)]
     assert result.train_metrics_clientapp[1]["replies-accepted"] == 9
@@ -121,7 +126,7 @@ def test_replies_that_cannot_be_judged_do_not_excuse_the_malformed_ones(tmp_path
         fraction_evaluate=0.0,
         state_dir=tmp_path,
     )
-    result = strategy.start(MemoryGrid(nodes), model(), num_rounds=3, timeout=0.1)
+    result = strategy.start(MemoryGrid(nodes), model(), num_rounds=3, timeout=20)
     rows = [row for row in read_audit(tmp_path / "audit.jsonl") if row["kind"] == "reply"]
     assert [figures["model-moved"] for figures in result.train_metrics_clientapp.values()] == [0, 0, 0]
     assert {(row["verdict"], row["reason"], row["blamed"]) for row in rows} == {
@@ -153,7 +158,7 @@ def test_the_audit_blames_whom_the_defense_blames(tmp_path):
 
     nodes = {node: copy if node in (1, 2, 3, 4) else honest(node) for node in NODES}
     strategy = MabRflStrategy(min_available_nodes=10, fraction_evaluate=0.0, state_dir=tmp_path)
-    strategy.start(MemoryGrid(nodes), model(), num_rounds=4, timeout=0.1)
+    strategy.start(MemoryGrid(nodes), model(), num_rounds=4, timeout=20)
     rows = [row for row in read_audit(tmp_path / "audit.jsonl") if row["kind"] == "reply"]
     assert any(row["verdict"] == "accepted" and row["blamed"] for row in rows)
     assert any(row["verdict"] == "rejected" and row["blamed"] for row in rows)
@@ -177,6 +182,6 @@ class OneStep:
 def test_nobody_is_said_to_be_blamed_by_a_defense_that_keeps_no_reputation(tmp_path):
     bad, _ = MALFORMED["12 NaN"]
     strategy = RobustStrategy(f"{__name__}:OneStep", fraction_evaluate=0.0, min_available_nodes=10, state_dir=tmp_path)
-    strategy.start(MemoryGrid(with_bad(bad)), model(), num_rounds=1, timeout=0.1)
+    strategy.start(MemoryGrid(with_bad(bad)), model(), num_rounds=1, timeout=20)
     rows = [row for row in read_audit(tmp_path / "audit.jsonl") if row.get("verdict") == "quarantined"]
     assert [(row["reason"], row["blamed"]) for row in rows] == [("not-finite", False)]

@@ -19,7 +19,7 @@ QUIET = {"fraction_evaluate": 0.0}
 
 def run(strategy, nodes, rounds=3, initial=None, **arguments):
     grid = nodes if isinstance(nodes, MemoryGrid) else MemoryGrid(nodes)
-    return strategy.start(grid, initial or model(), num_rounds=rounds, **{"timeout": 0.2, **arguments})
+    return strategy.start(grid, initial or model(), num_rounds=rounds, **{"timeout": 2.0, **arguments})
 
 
 def flat(arrays: ArrayRecord) -> np.ndarray:
@@ -255,6 +255,15 @@ def test_claimed_identities_are_asked_for_once():
     run(strategy, {11: claiming(0), 12: claiming(1)}, 2)
     assert list(strategy.defense.reputation) == [0, 1]
     assert sorted(queries) == [0, 1]
+
+
+def test_queries_carry_tokens_like_every_other_message():
+    grid = MemoryGrid({11: lambda message: None, 12: lambda message: None})
+    assert ClaimedIdentity(timeout=0.1)(grid, list(grid.get_nodes())) == {}
+    tokens = {message.metadata.group_id for message in grid.sent}
+    assert {message.metadata.message_type for message in grid.sent} == {"query"}
+    assert len(tokens) == 2
+    assert all(len(token) == 32 for token in tokens)
 
 
 def test_without_momenta_nothing_is_remembered_of_an_update_and_a_round_alone_is_the_same():

@@ -26,7 +26,7 @@ def strategy(folder, **arguments):
 
 def run(folder, rounds, nodes=None, **arguments):
     made = strategy(folder, **arguments)
-    return made, made.start(MemoryGrid(nodes or {k: honest(k) for k in NODES}), model(), num_rounds=rounds, timeout=0.1)
+    return made, made.start(MemoryGrid(nodes or {k: honest(k) for k in NODES}), model(), num_rounds=rounds, timeout=20)
 
 
 def same(one, two):
@@ -70,7 +70,7 @@ def evaluated(folder, rounds, evaluate=None, nodes=None):
     nodes = nodes or {k: evaluating(k) for k in NODES}
     grid, evaluate = MemoryGrid(nodes), evaluate or Evaluation()
     result = strategy(folder, fraction_evaluate=0.5).start(
-        grid, model(), num_rounds=rounds, timeout=0.1, evaluate_fn=evaluate
+        grid, model(), num_rounds=rounds, timeout=20, evaluate_fn=evaluate
     )
     return result, grid
 
@@ -230,11 +230,11 @@ def decisions(path):
 def test_reputation_is_kept_under_the_key_when_the_node_id_changes(tmp_path):
     keys = {k: b"key of %d" % k for k in NODES}
     made = strategy(tmp_path, selector="all")
-    made.start(MemoryGrid({k: honest(k) for k in NODES}, keys=keys), model(), num_rounds=1, timeout=0.1)
+    made.start(MemoryGrid({k: honest(k) for k in NODES}, keys=keys), model(), num_rounds=1, timeout=20)
     moved = {100 + k: honest(k) for k in NODES}
     again = strategy(tmp_path, selector="all")
     grid = MemoryGrid(moved, keys={100 + k: key for k, key in keys.items()})
-    again.start(grid, model(), num_rounds=2, timeout=0.1)
+    again.start(grid, model(), num_rounds=2, timeout=20)
     assert list(again.defense.reputation) == sorted(key_name(k) for k in NODES)
 
 
@@ -250,5 +250,5 @@ def test_the_state_holds_no_pickle_and_names_its_configuration(tmp_path):
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = RobustStrategy("fedavg", fraction_evaluate=0.0)
-    made.start(MemoryGrid({k: honest(k) for k in NODES}), model(), num_rounds=1, timeout=0.1)
+    made.start(MemoryGrid({k: honest(k) for k in NODES}), model(), num_rounds=1, timeout=20)
     assert list(tmp_path.iterdir()) == []

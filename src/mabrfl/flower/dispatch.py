@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from flwr.app import Message, RecordDict
 
+from mabrfl.flower.contract import Checked, Finding
 from mabrfl.flower.problems import Problem
 from mabrfl.rng import ClientId
 
@@ -67,6 +68,8 @@ class Arrival:
         The node it was sent to; for a reply that belongs to no message, the node it says it comes from.
     content
         What was sent, if there is anything to look at.
+    checked
+        What the check of it came to, if it was done as soon as it arrived.
     problem
         Why it is set aside; None if it can be judged.
     """
@@ -74,6 +77,7 @@ class Arrival:
     client: ClientId | None
     node: int
     content: RecordDict | None = None
+    checked: Checked | None = None
     problem: Problem | None = None
 
 
@@ -83,8 +87,11 @@ class Mailroom:
 
     earlier: dict[str, tuple[int, ClientId]] = field(default_factory=dict)
 
-    def sort(self, replies: Sequence[Message], dispatch: Dispatch, undecodable: Mapping[str, str]) -> list[Arrival]:
-        """Return one arrival per message of the round, and one per reply that belongs to none of them."""
+    def sort(self, replies: Sequence[Message], dispatch: Dispatch, findings: Mapping[str, Finding]) -> list[Arrival]:
+        """Return one arrival per message of the round, and one per reply that belongs to none of them.
+
+        ``findings`` has what is known of single messages' replies already.
+        """
         sent = {mid: pair for mid, pair in dispatch.by_message_id().items() if mid}
         answers: dict[str, list[Message]] = defaultdict(list)
         strays = []
@@ -97,7 +104,7 @@ class Mailroom:
         arrivals = []
         for client, message in zip(dispatch.clients, dispatch.messages, strict=True):
             mid = message.metadata.message_id
-            arrivals.append(_arrival(client, message, answers[mid], undecodable.get(mid)))
+            arrivals.append(_arrival(client, message, answers[mid], findings.get(mid)))
         self.earlier = {mid: (dispatch.round, client) for mid, (client, _) in sent.items()}
         return arrivals + strays
 
@@ -111,22 +118,22 @@ class Mailroom:
         return Arrival(None, says, problem=Problem("unattributed", "answers no message of this round", blamed=False))
 
 
-def _arrival(client: ClientId, message: Message, replies: Sequence[Message], undecodable: str | None) -> Arrival:
+def _arrival(client: ClientId, message: Message, replies: Sequence[Message], finding: Finding | None) -> Arrival:
     node = message.metadata.dst_node_id
-    if undecodable is not None:
-        return Arrival(client, node, problem=Problem("undecodable", f"cannot be unpacked: {undecodable}", blamed=True))
+    if isinstance(finding, Problem) and not replies:
+        return Arrival(client, node, problem=finding)
     contents = [reply for reply in replies if not reply.has_error()]
     if len(contents) > 1:
         return Arrival(client, node, problem=Problem("duplicate", f"{len(contents)} replies to one message", True))
     if contents:
-        return _checked(client, message, contents[0])
+        return _agreeing(client, message, contents[0], finding)
     if replies:
         return Arrival(client, node, problem=_error(replies[0]))
     said = "no reply in time" if message.metadata.message_id else "the message could not be sent"
     return Arrival(client, node, problem=Problem("no-reply", said, blamed=False))
 
 
-def _checked(client: ClientId, message: Message, reply: Message) -> Arrival:
+def _agreeing(client: ClientId, message: Message, reply: Message, finding: Finding | None) -> Arrival:
     """Look at what a reply says about itself; it must agree with the message it answers."""
     node, theirs = message.metadata.dst_node_id, reply.metadata
     if theirs.src_node_id != node:
@@ -134,7 +141,9 @@ def _checked(client: ClientId, message: Message, reply: Message) -> Arrival:
         return Arrival(client, node, problem=problem)
     if theirs.group_id != message.metadata.group_id:
         return Arrival(client, node, problem=Problem("sender", "does not carry the message's token", blamed=False))
-    return Arrival(client, node, content=reply.content)
+    if isinstance(finding, Problem):
+        return Arrival(client, node, problem=finding)
+    return Arrival(client, node, content=reply.content, checked=finding)
 
 
 def _error(reply: Message) -> Problem:

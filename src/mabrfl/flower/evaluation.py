@@ -16,6 +16,7 @@ from mabrfl.flower.dispatch import Dispatch, Mailroom, write_messages
 from mabrfl.flower.identity import call_roll
 from mabrfl.flower.metrics import AggregateMetrics, mean_metrics, num_examples
 from mabrfl.flower.problems import Malformed
+from mabrfl.recording.audit import safe_text
 from mabrfl.rng import uniforms
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class EvaluatingStrategy(Strategy):
                 try:
                     weights.append(num_examples(arrival.content, self.weighted_by_key))
                 except Malformed as found:
-                    log.warning("\t> node %d: %s", arrival.node, found)
+                    log.warning("\t> node %d: %s", arrival.node, safe_text(found))
                 else:
                     contents.append(arrival.content)
         failures = len(self._asked.messages) - len(contents)
@@ -112,7 +113,11 @@ class EvaluatingStrategy(Strategy):
         if average is mean_metrics:
             return mean_metrics(contents, self.weighted_by_key, weights if self.trust_num_examples else None)
         try:
-            return average(contents, self.weighted_by_key)
+            averaged = average(contents, self.weighted_by_key)
+            if not isinstance(averaged, MetricRecord):
+                raise TypeError(f"the function returned {type(averaged).__name__}, not MetricRecord")
         except Exception as error:  # noqa: BLE001 (clients' metrics reach the user's function: they must not end the run)
-            log.warning("\t> the metrics could not be aggregated: %s: %s", type(error).__name__, error)
+            told = safe_text(f"{type(error).__name__}: {error}")
+            log.warning("\t> the metrics could not be aggregated: %s", told)
             return None
+        return averaged

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from mabrfl.flower.dispatch import write_messages
 from mabrfl.rng import ClientId
 from mabrfl.updates import as_client_id, canonical
 
@@ -66,7 +67,7 @@ class ClaimedIdentity:
         """Return the names of the nodes that said one."""
         asked = [node.node_id for node in nodes if node.node_id not in self._known]
         content = RecordDict({"config": ConfigRecord()})
-        messages = [Message(content, node, MessageType.QUERY, ttl=self.timeout) for node in asked]
+        messages = write_messages(content, asked, MessageType.QUERY, self.timeout)
         replies = list(grid.send_and_receive(messages, timeout=self.timeout)) if messages else []
         sent_to = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
         for reply in replies:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,9 +11,9 @@ from flwr.app import RecordDict
 from mabrfl.buffers import merge_buffers
 from mabrfl.defense import Defense
 from mabrfl.errors import QuorumError
+from mabrfl.flower.contract import Contract, Finding
 from mabrfl.flower.dispatch import Arrival
-from mabrfl.flower.metrics import num_examples, the_arrays
-from mabrfl.flower.problems import Malformed, Problem
+from mabrfl.flower.problems import Problem
 from mabrfl.flower.schema import ModelSchema
 from mabrfl.rng import ClientId
 from mabrfl.updates import Floats, Outcome, Updates, canonical
@@ -25,15 +25,6 @@ class Model:
 
     weights: Floats
     buffers: Floats
-
-
-@dataclass(frozen=True)
-class Contract:
-    """What a reply must look like."""
-
-    schema: ModelSchema
-    arrayrecord_key: str
-    weighted_by_key: str
 
 
 @dataclass
@@ -61,22 +52,28 @@ class Desk:
     contents: dict[ClientId, RecordDict] = field(default_factory=dict)
 
 
-def unpack(arrivals: Sequence[Arrival], model: Model, contract: Contract) -> Desk:
-    """Check every reply against the server's own model, and turn it into an update: its weights minus ours."""
-    desk = Desk(list(arrivals))
+def unpack(arrivals: list[Arrival], model: Model, contract: Contract) -> Desk:
+    """Turn every reply into an update: its weights minus ours. Those not checked yet are checked here.
+
+    The list is the desk's from now on, and is emptied of what is not needed any more as the matrix is filled.
+    """
+    desk = Desk(arrivals)
     position = {arrival.client: k for k, arrival in enumerate(arrivals) if _concerns(arrival)}
     desk.clients = canonical(client for client in position if client is not None)
     desk.matrix = np.empty((len(desk.clients), contract.schema.dimension), contract.schema.dtype)
     for row, client in zip(desk.matrix, desk.clients, strict=True):
-        arrival = arrivals[position[client]]
-        problem = arrival.problem or _read(arrival, row, desk, contract)
+        place = position[client]
+        found = _found(arrivals[place], contract)
+        problem = found if isinstance(found, Problem) else None
+        arrivals[place] = replace(arrivals[place], content=None, checked=None, problem=problem)
         desk.good.append(problem is None)
-        if problem is None:
-            with np.errstate(over="ignore"):
-                np.subtract(row, model.weights, out=row)
-        else:
+        if isinstance(found, Problem):
             row.fill(np.nan)
-            desk.arrivals[position[client]] = replace(arrival, content=None, problem=problem)
+            continue
+        with np.errstate(over="ignore"):
+            np.subtract(found.weights, model.weights, out=row)
+        desk.buffers[client], desk.examples[client] = found.buffers, found.examples
+        desk.contents[client] = found.content
     return desk
 
 
@@ -85,20 +82,14 @@ def _concerns(arrival: Arrival) -> bool:
     return arrival.client is not None and (arrival.problem is None or arrival.problem.blamed)
 
 
-def _read(arrival: Arrival, row: Floats, desk: Desk, contract: Contract) -> Problem | None:
-    content, client = arrival.content, arrival.client
-    if content is None or client is None:
+def _found(arrival: Arrival, contract: Contract) -> Finding:
+    if arrival.problem is not None:
+        return arrival.problem
+    if arrival.checked is not None:
+        return arrival.checked
+    if arrival.content is None:
         return Problem("records", "the reply is empty", blamed=True)
-    try:
-        arrays = the_arrays(content, contract.arrayrecord_key)
-        examples = num_examples(content, contract.weighted_by_key)
-        desk.buffers[client] = contract.schema.read(arrays, row)
-    except Malformed as found:
-        return found.problem
-    except Exception as error:  # noqa: BLE001 (a hostile reply may raise anything, and must cost its sender alone)
-        return Problem("encoding", f"{type(error).__name__}: {error}", blamed=True)
-    desk.examples[client], desk.contents[client] = examples, content
-    return None
+    return contract.check(arrival.content)
 
 
 @dataclass(frozen=True)
@@ -145,15 +136,13 @@ def _ask(defense: Defense, desk: Desk, rows: list[int], round_number: int, *, by
     return Judgement(defense.combine(screening), norms=norms)
 
 
-def move(model: Model, outcome: Outcome, buffers: Mapping[ClientId, Floats]) -> Model | None:
+def move(model: Model, outcome: Outcome, buffers: Mapping[ClientId, Floats], schema: ModelSchema) -> Model | None:
     """Move the model by the outcome's step; buffers are merged over the accepted clients, as in the simulator.
 
-    None if the sum could not be represented.
+    None if the sum could not be represented in the types of the model's arrays.
     """
     with np.errstate(over="ignore"):
         weights = model.weights + outcome.step
-    if not np.all(np.isfinite(weights)):
-        return None
     rows = [buffers[client] for client in outcome.accepted if client in buffers]
     merged = merge_buffers(np.stack(rows), model.buffers) if rows and model.buffers.size else model.buffers
-    return Model(weights, merged)
+    return Model(weights, merged) if schema.is_finite(weights, merged) else None

@@ -116,7 +116,7 @@ class Keeper:
         """Move the model if there is somewhere to go; return whether, and what happened on the way."""
         if outcome is None or not outcome.accepted:
             return False, () if outcome is None else outcome.events
-        moved = move(self.model, outcome, desk.buffers)
+        moved = move(self.model, outcome, desk.buffers, self.schema)
         if moved is None:
             return False, (*outcome.events, "model-not-finite")
         self._model = moved

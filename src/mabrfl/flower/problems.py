@@ -45,9 +45,21 @@ class Problem:
     blamed: bool
 
 
-class Malformed(Exception):  # noqa: N818 (it names the reply's state, and never leaves this package)
+class SetAside(Exception):  # noqa: N818 (it names the reply's state, and never leaves this package)
+    """A reply cannot be used."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+class Malformed(SetAside):
     """A reply's content is bad; it is quarantined and its sender blamed."""
 
     def __init__(self, reason: ProblemReason, detail: str) -> None:
-        super().__init__(detail)
-        self.problem = Problem(reason, detail, blamed=True)
+        super().__init__(Problem(reason, detail, blamed=True))
+
+
+def undecodable(error: Exception) -> Malformed:
+    """Return what is to be said of a reply that could not be unpacked."""
+    return Malformed("undecodable", f"cannot be unpacked: {type(error).__name__}: {error!s:.1000}")

@@ -26,6 +26,9 @@ BUFFER_SUFFIXES = ("running_mean", "running_var")
 """How PyTorch's names of BatchNorm's floating-point statistics end."""
 
 _MAX_HEADER = 4096
+_SMALLEST_PIECE = 4096  # a thousandth of what Flower's own are
+_ROOM_FOR_METRICS = 2**20
+_ROOM_PER_ARRAY, _ROOM_PER_SIGN, _ROOM_PER_PIECE = 1024, 12, 128  # names and hashes, in JSON
 _NUMPY = "numpy.ndarray"
 
 
@@ -48,6 +51,25 @@ class Part:
     def nbytes(self) -> int:
         """How many bytes they take."""
         return self.size * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The most that a reply may take: what the model needs, with room to spare for whoever sends it in float64.
+
+    Attributes
+    ----------
+    pieces
+        How many pieces it may come in. Flower cuts arrays at 5 MiB.
+    data
+        Bytes of its arrays once they are unpacked.
+    rest
+        Bytes of everything else.
+    """
+
+    pieces: int
+    data: int
+    rest: int
 
 
 @dataclass(frozen=True)
@@ -93,6 +115,13 @@ class ModelSchema:
         """Return the schema as plain values, for the hash of a configuration."""
         return [[part.key, list(part.shape), part.dtype.str, part.role] for part in self.parts]
 
+    def bound(self) -> Bound:
+        """Return the most that a reply may take."""
+        data = sum(2 * part.nbytes + _MAX_HEADER for part in self.parts)
+        names = sum(_ROOM_PER_ARRAY + _ROOM_PER_SIGN * len(part.key) for part in self.parts)
+        pieces = 64 + 4 * len(self.parts) + data // _SMALLEST_PIECE
+        return Bound(pieces, data, _ROOM_FOR_METRICS + names + _ROOM_PER_PIECE * pieces)
+
     def vectors(self, arrays: Mapping[str, Array]) -> tuple[Floats, Floats]:
         """Return the weights and the buffers of the server's own record, as two new vectors."""
         weights: Floats = np.empty(self.dimension, self.dtype)
@@ -111,9 +140,8 @@ class ModelSchema:
         Malformed
             Saying which array is wrong, and how.
         """
-        keys, expected = list(arrays), [part.key for part in self.parts]
-        if keys != expected:
-            raise Malformed("keys", _difference(keys, expected))
+        if len(arrays) != len(self.parts) or any(key != part.key for key, part in zip(arrays, self.parts, strict=True)):
+            raise Malformed("keys", _difference(list(arrays), [part.key for part in self.parts]))
         for part in self.parts:
             array = arrays[part.key]
             if array.stype != _NUMPY:
@@ -135,7 +163,6 @@ class ModelSchema:
         """
         self.check(arrays)
         buffers: Floats = np.empty(self.buffer_size, self.dtype)
-        moved = False
         for part in self.parts:
             values = _payload(arrays[part.key].data, part)
             if part.role == "fixed":
@@ -145,10 +172,18 @@ class ModelSchema:
                 raise Malformed("not-finite", f"array '{part.key}' has {values.ravel()[place]} at position {place}")
             target = weights if part.role == "weight" else buffers
             target[part.start : part.start + part.size] = values.ravel()
-            moved = moved or (part.role == "weight" and bool(np.any(values)))
-        if not moved:
-            raise Malformed("zero", "all weights are zero")
         return buffers
+
+    def is_finite(self, weights: Floats, buffers: Floats) -> bool:
+        """Whether numbers are finite in the types of the model's arrays, which may be narrower than those here."""
+        for part in self.parts:
+            if part.role != "fixed":
+                vector = weights if part.role == "weight" else buffers
+                with np.errstate(over="ignore"):
+                    values = vector[part.start : part.start + part.size].astype(part.dtype, copy=False)
+                if not np.all(np.isfinite(values)):
+                    return False
+        return True
 
     def record(self, weights: Floats, buffers: Floats, fixed: Mapping[str, Array]) -> ArrayRecord:
         """Return a record with these weights and buffers; arrays of other types are taken over."""
@@ -184,8 +219,9 @@ def _payload(data: bytes, part: Part) -> NDArray[Any]:
 
 
 def _difference(keys: list[str], expected: list[str]) -> str:
-    missing = [key for key in expected if key not in keys]
-    extra = [key for key in keys if key not in expected]
+    sent, ours = set(keys), set(expected)
+    missing = [key for key in expected if key not in sent]
+    extra = [key for key in keys if key not in ours]
     if not missing and not extra:
         return "the keys come in another order than the model's"
     return f"{len(missing)} keys missing {missing[:3]}, {len(extra)} too many {[key[:80] for key in extra[:3]]}"

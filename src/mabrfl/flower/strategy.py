@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
@@ -15,13 +16,14 @@ from mabrfl._checks import check_whole
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower import summary
+from mabrfl.flower.contract import Contract
 from mabrfl.flower.defenses import FRACTION_TRAIN, build_defense, describe, refuse_undescribed
 from mabrfl.flower.describing import described
 from mabrfl.flower.dispatch import Dispatch, Mailroom, write_messages
 from mabrfl.flower.evaluation import EvaluatingStrategy
 from mabrfl.flower.grid import OneByOneGrid
 from mabrfl.flower.identity import by_public_key, call_roll
-from mabrfl.flower.judging import Contract, Desk, Judgement, judge, unpack
+from mabrfl.flower.judging import Desk, Judgement, judge, unpack
 from mabrfl.flower.keeper import FORMAT, Keeper
 from mabrfl.flower.memory import BY_CLIENTS, BY_SERVER
 from mabrfl.flower.metrics import AggregateMetrics, mean_metrics
@@ -189,7 +191,7 @@ class RobustStrategy(EvaluatingStrategy):
         resumed = 0 if self.state_dir is None else keeper.open(self.state_dir, self.config())
         try:
             self._offset, left = keeper.round, num_rounds - resumed
-            shielded = OneByOneGrid(grid)
+            shielded = OneByOneGrid(grid, keeper.schema.bound(), lambda content: self._contract().check(content))
             ask = None if evaluate_fn is None else self._kept(evaluate_fn, resumed)
             if resumed:
                 log.info("Resuming after round %d: %d of %d rounds are left", resumed, max(left, 0), num_rounds)
@@ -262,10 +264,10 @@ class RobustStrategy(EvaluatingStrategy):
         if self._dispatch.round != number:
             raise StateError(f"round {number} was not configured")
         before = self.defense.reputation
-        undecodable = getattr(self._grid, "undecodable", {})
-        arrivals = self._mailroom.sort(list(replies), self._dispatch, undecodable)
-        contract = Contract(keeper.schema, self.arrayrecord_key, self.weighted_by_key)
-        desk = unpack(arrivals, keeper.model, contract)
+        findings = getattr(self._grid, "findings", {})
+        arrivals = self._mailroom.sort(list(replies), self._dispatch, findings)
+        findings.clear()  # the matrix takes their place
+        desk = unpack(arrivals, keeper.model, self._contract())
         judgement = judge(
             self.defense, desk, number, at_least=self.min_train_nodes, by_examples=self.trust_num_examples
         )
@@ -286,6 +288,11 @@ class RobustStrategy(EvaluatingStrategy):
         summary.show_round(told, numbers)
         keeper.finish(number, metrics, audit_rows(told, numbers, self._run_id()))
         return keeper.record(), metrics
+
+    def _contract(self) -> Contract:
+        """Return what a reply must look like."""
+        zero = not np.any(self.keeper.model.weights)
+        return Contract(self.keeper.schema, self.arrayrecord_key, self.weighted_by_key, may_be_zero=zero)
 
     def _reported(self, desk: Desk, judgement: Judgement) -> MetricRecord | None:
         """Return the accepted clients' own metrics, averaged."""

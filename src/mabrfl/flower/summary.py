@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mabrfl.flower.rows import Told, quarantined
+from mabrfl.flower.rows import MOST_EVENTS, Told, quarantined
 from mabrfl.flower.state import hash_of
 from mabrfl.recording.audit import safe_text
 
@@ -74,5 +74,7 @@ def show_round(told: Told, figures: Mapping[str, Any]) -> None:
         )
     if len(set_aside) > _MOST_LINES:
         log.warning("\t> and %d more", len(set_aside) - _MOST_LINES)
-    for event in told.events:
+    for event in told.events[:MOST_EVENTS]:
         log.info("\t> %s", safe_text(event))
+    if len(told.events) > MOST_EVENTS:
+        log.info("\t> and %d more events", len(told.events) - MOST_EVENTS)
