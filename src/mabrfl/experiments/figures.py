@@ -22,7 +22,7 @@ from mabrfl.experiments.curves import curve
 from mabrfl.experiments.defense_figures import detection, isolation, reputation, selection
 from mabrfl.experiments.files import write_whole
 from mabrfl.experiments.layout import Grid, Row, arrange, slug
-from mabrfl.experiments.panels import Panels, attacked_rows, looks, plot_curve
+from mabrfl.experiments.panels import Panels, attacked_rows, looks, plot_curve, side_by_side
 from mabrfl.experiments.results import Cell
 
 Named = Iterator[tuple[str, Figure]]
@@ -40,22 +40,33 @@ def accuracy(grids: Sequence[Grid]) -> Named:
 
 
 def _accuracy(grid: Grid) -> Figure:
-    rows = grid.begun_rows
-    shares = sorted({row.percent for row in rows})
-    attacks = list(attacked_rows(grid)) or [""]
-    panels = Panels(
-        len(shares), len(attacks), title=grid.setting.title, labels=[column.label for column in grid.columns]
-    )
+    places, shape = _places(grid)
+    panels = Panels(*shape, title=grid.setting.title, labels=[column.label for column in grid.columns])
     styles = looks(grid.columns)
-    for row in rows:
-        place = attacks.index(row.label) if row.label in attacks else 0
-        axes = panels.at(shares.index(row.percent), place, row.place)
+    for row, place in places.items():
+        axes = panels.at(*place, row.place)
         for column in grid.columns:
             shown = curve(grid.done(row, column), "accuracy")
             if not shown.empty:
                 plot_curve(axes, shown, styles[column])
                 panels.explain(column.label, styles[column])
     return panels.finish("round", "test accuracy (%)")
+
+
+def _places(grid: Grid) -> tuple[dict[Row, tuple[int, int]], tuple[int, int]]:
+    """Return where each row's panel stands: a line per share and a column per attack; if many, one after the other."""
+    rows = grid.begun_rows
+    shares = sorted({row.percent for row in rows})
+    attacks = list(attacked_rows(grid)) or [""]
+    if len(attacks) > _MOST_ATTACKS:
+        shape = side_by_side(len(rows))
+        return {row: divmod(number, shape[1]) for number, row in enumerate(rows)}, shape
+    column = {row: attacks.index(row.label) if row.label in attacks else 0 for row in rows}
+    return {row: (shares.index(row.percent), column[row]) for row in rows}, (len(shares), len(attacks))
+
+
+_MOST_ATTACKS = 4
+"""Of a picture with a column for each."""
 
 
 def attackers(grids: Sequence[Grid], *, compare: bool = False) -> Named:
