@@ -112,6 +112,15 @@ def test_accuracy_has_a_panel_per_scenario_and_a_line_per_defense() -> None:
     np.testing.assert_array_equal(krum.get_xydata(), [[1, 40], [2, 50], [3, 60], [4, 70]])
 
 
+def test_accuracy_under_many_attacks_is_no_wider_than_a_page() -> None:
+    attacks = ["lie", "label-flip", "bridge", "hub", "frame", "decoy", "magnitude"]
+    cells = [make_cell(), *(make_cell(attack=attack, attackers=0.3) for attack in attacks)]
+    _, figure = only(draw(cells, "accuracy"))
+    assert len(visible(figure)) == 8
+    assert figure.get_figwidth() < 15
+    assert all(len(axes.lines) == 1 for axes in visible(figure))
+
+
 def test_accuracy_against_attackers_begins_where_nobody_attacks_and_has_gaps_where_runs_are_missing() -> None:
     cells = [*cells_of_a_table(), make_cell(60.0, defense="krum", attack="lie", attackers=0.4)]
     figure = draw(cells, "attackers")["attackers-mnist-mnist-cnn-small-4-rounds-lie"]
