@@ -64,6 +64,31 @@ def bomb(reply: Message, times: int) -> Packed:
     return repacked(reply, change)
 
 
+def nested(reply: Message, levels: int, times: int) -> Packed:
+    """Pack a reply with an array made of arrays: a chunk of ten bytes, ``times`` as much at each level."""
+    whole = packed(reply)
+    chunk = b"ArrayChunk  10\x00" + bytes(10)
+    made, child = {get_object_id(chunk): chunk}, get_object_id(chunk)
+    for _ in range(levels):
+        told = {"dtype": "float32", "shape": [1], "stype": "numpy.ndarray", "arraychunk_ids": [0] * times}
+        body = json.dumps(told).encode()
+        array = b"Array %s %d\x00" % (child.encode(), len(body)) + body
+        child = get_object_id(array)
+        made[child] = array
+    record = next(content for content in whole.contents.values() if content.startswith(b"ArrayRecord "))
+    names = {record.partition(b"\x00")[0].split(b" ")[1].split(b",")[0].decode(): child}
+    for name, content in whole.contents.items():  # children come before their parents
+        head, _, body = content.partition(b"\x00")
+        for old, new in names.items():
+            head = head.replace(old.encode(), new.encode())
+            body = body.replace(old.encode(), new.encode()) if head[:10] != b"ArrayChunk" else body
+        changed = b" ".join([*head.split(b" ")[:-1], b"%d" % len(body)]) + b"\x00" + body
+        names.setdefault(name, get_object_id(changed))
+        made[names[name]] = made.get(names[name], changed)
+    whole.proto.metadata.message_id = names[reply.object_id]
+    return Packed(whole.proto, made)
+
+
 @dataclass
 class Link:
     """What Flower's grid calls of a SuperLink. Replies are made when they are asked for, and forgotten when confirmed.
@@ -74,6 +99,8 @@ class Link:
         Nodes that announce their replies and do not upload the last piece.
     failing
         By node, what is raised when its reply is looked for.
+    faltering
+        By node, what is raised at the first looks, one after the other; None is a look that finds nothing yet.
     asked
         Which node's reply was looked for, in order.
     """
@@ -81,6 +108,7 @@ class Link:
     nodes: dict[int, Callable[[Message], Any]]
     withheld: set[int] = field(default_factory=set)
     failing: dict[int, BaseException] = field(default_factory=dict)
+    faltering: dict[int, list[BaseException | None]] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
     sent: dict[str, Message] = field(default_factory=dict)
     pieces: dict[str, bytes | None] = field(default_factory=dict)
@@ -94,6 +122,11 @@ class Link:
         self.asked.append(node)
         if node in self.failing:
             raise self.failing[node]
+        if self.faltering.get(node):
+            trouble = self.faltering[node].pop(0)
+            if trouble is not None:
+                raise trouble
+            return PullAppMessagesResponse()
         del self.sent[mid]
         answer = self.nodes[node](message)
         answers = [] if answer is None else [answer] if isinstance(answer, Message | Packed) else list(answer)

@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 
 from flower_faults import Stalling, Unpacking, flat, run, set_aside, with_bad
 from flower_grid import MemoryGrid, honest, key_name, model, reply_to
-from flower_wire import WireGrid, bomb, packed
+from flower_wire import WireGrid, bomb, nested, packed
 from mabrfl.flower import RobustStrategy
 from mabrfl.flower.contract import Checked, Contract
 from mabrfl.flower.dispatch import write_messages
@@ -52,6 +52,94 @@ def test_a_chunk_named_many_times_over_takes_no_memory_and_its_sender_is_blamed(
     assert peak < 32 * MIB
     assert set_aside(tmp_path / "state") == [(key_name(1), "size", True)]
     assert result.train_metrics_clientapp[1]["replies-accepted"] == 4
+
+
+@pytest.mark.parametrize("grid", [WireGrid, Unpacking])
+def test_arrays_made_of_arrays_take_no_memory_and_their_sender_is_blamed(grid, tmp_path):
+    nodes = grid(with_bad(lambda message: nested(honest(1)(message), levels=7, times=10)))
+    tracemalloc.start()
+    try:
+        _, result = run(nodes, tmp_path / "state")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 * MIB
+    ((client, reason, blamed),) = set_aside(tmp_path / "state")
+    assert (client, blamed) == (key_name(1), True)
+    assert reason in ("encoding", "size")
+    assert result.train_metrics_clientapp[1]["replies-accepted"] == 4
+
+
+@pytest.mark.parametrize("grid", [WireGrid, MemoryGrid])
+def test_when_all_replies_are_there_nobody_waits_for_the_next_look(grid):
+    nodes = grid({node: honest(node) for node in (1, 2, 3)})
+    nodes.pull_interval = 30.0
+    began = time.monotonic()
+    _, result = run(nodes, timeout=60)
+    assert time.monotonic() - began < 15
+    assert result.train_metrics_clientapp[1]["replies-accepted"] == 3
+
+
+class HandingOut(MemoryGrid):
+    """A grid that hands out all replies that are there, whichever it is asked for."""
+
+    def pull_messages(self, message_ids):
+        found = super().pull_messages([*self.outbox])
+        return found
+
+
+def test_replies_that_come_along_with_another_are_examined_and_not_waited_for(tmp_path):
+    began = time.monotonic()
+    _, result = run(HandingOut({node: honest(node) for node in (1, 2, 3, 4)}), tmp_path / "state")
+    _, plain = run(MemoryGrid({node: honest(node) for node in (1, 2, 3, 4)}))
+    assert result.train_metrics_clientapp[1]["replies-accepted"] == 4
+    assert set_aside(tmp_path / "state") == []
+    assert np.array_equal(flat(result.arrays), flat(plain.arrays))
+    assert time.monotonic() - began < 15
+
+
+def test_train_messages_with_an_action_are_train_messages():
+    class FineTuning(RobustStrategy):
+        def configure_train(self, server_round, arrays, config, grid):
+            messages = list(super().configure_train(server_round, arrays, config, grid))
+            for message in messages:
+                message.metadata.message_type = "train.fine_tune"
+            return messages
+
+    strategy = FineTuning("fedavg", fraction_evaluate=0.0)
+    result = strategy.start(MemoryGrid({node: honest(node) for node in (1, 2, 3)}), model(), num_rounds=1, timeout=20)
+    assert result.train_metrics_clientapp[1]["replies-accepted"] == 3
+
+
+def test_failed_looks_that_are_far_apart_do_not_add_up(tmp_path):
+    grid = WireGrid({node: honest(node) for node in (1, 2, 3, 4)})
+    trouble = OSError("the network")
+    grid.link.faltering = {1: [trouble, None, trouble, None, trouble, None]}
+    _, result = run(grid, tmp_path / "state")
+    assert result.train_metrics_clientapp[1]["replies-accepted"] == 4
+
+
+def test_two_late_nodes_that_fail_once_do_not_end_the_run(tmp_path):
+    grid = WireGrid({node: honest(node) for node in range(1, 9)})
+    grid.link.faltering = {node: [None, OSError("the network")] for node in (1, 2)}
+    _, result = run(grid, tmp_path / "state")
+    assert result.train_metrics_clientapp[1]["replies-accepted"] == 8
+
+
+def test_a_reply_for_which_there_was_no_memory_is_unpacked_again(monkeypatch, tmp_path):
+    from mabrfl.flower import wire
+
+    honestly, calls = wire.inflate_object_from_contents, []
+
+    def short_of_memory(object_id, contents):
+        calls.append(object_id)
+        if len(calls) == 1:
+            raise MemoryError
+        return honestly(object_id, contents)
+
+    monkeypatch.setattr(wire, "inflate_object_from_contents", short_of_memory)
+    _, result = run(WireGrid({node: honest(node) for node in (1, 2, 3)}), tmp_path / "state")
+    assert result.train_metrics_clientapp[1]["replies-accepted"] == 3
 
 
 def test_an_array_of_zeros_whose_chunks_are_all_the_same_is_in_order(monkeypatch):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import logging
+import random
 import threading
+from collections import deque
 from functools import partial
 
 import numpy as np
@@ -15,7 +18,7 @@ from mabrfl import Decision, Defense
 from mabrfl.aggregation import Krum
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower import ClaimedIdentity, MabRflStrategy, RobustStrategy
-from mabrfl.flower.describing import described
+from mabrfl.flower.describing import described, undescribed
 from mabrfl.flower.state import hash_of
 from mabrfl.reputation import Beliefs, Reaction
 from mabrfl.selection import Uniform
@@ -30,7 +33,7 @@ def grid():
 def run(folder, rounds, **arguments):
     settings = {"fraction_evaluate": 0.0, "seed": 4, "min_available_nodes": 8, "state_dir": folder, **arguments}
     made = MabRflStrategy("paper", **settings)
-    return made, made.start(grid(), model(), num_rounds=rounds, timeout=0.1)
+    return made, made.start(grid(), model(), num_rounds=rounds, timeout=20)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +137,7 @@ def test_another_rule_is_refused_with_the_place_that_differs(tmp_path):
         made = RobustStrategy(
             Defense(partial(scaled, scale=scale), name="x"), fraction_evaluate=0.0, state_dir=tmp_path
         )
-        return made.start(grid(), model(), num_rounds=rounds, timeout=0.1)
+        return made.start(grid(), model(), num_rounds=rounds, timeout=20)
 
     go(1.0, 1)
     with pytest.raises(StateError, match=r"they differ in defense\.rule\.keywords\.scale"):
@@ -238,3 +241,31 @@ def test_a_model_of_a_type_that_cannot_be_trained_is_refused_at_the_start(dtype)
     arrays = ArrayRecord({"a": Array(np.ones(3, np.float32)), "odd": Array(np.zeros(3, dtype))})
     with pytest.raises(ConfigError, match="the initial model's array 'odd' is"):
         RobustStrategy("fedavg").start(grid(), arrays, num_rounds=1)
+
+
+def test_descriptions_know_generators_and_loggers_and_distrust_what_c_hides():
+    class Chooser:
+        def __init__(self, seed):
+            self.rng = random.Random(seed)
+
+    assert described(Chooser(1)) == described(Chooser(1))
+    assert described(Chooser(1)) != described(Chooser(2))
+    assert described(logging.getLogger("a.b")) == {"logger": "a.b"}
+
+    class Queue(deque):
+        pass
+
+    assert list(undescribed(described(Queue([1]))))
+
+
+def test_a_describe_that_is_for_something_else_is_no_error_without_a_folder(tmp_path):
+    class Rule:
+        def describe(self, what):
+            return what
+
+        def __call__(self, cohort):
+            raise NotImplementedError
+
+    RobustStrategy(Defense(Rule(), name="own"))
+    with pytest.raises(ConfigError):
+        RobustStrategy(Defense(Rule(), name="own"), state_dir=tmp_path)

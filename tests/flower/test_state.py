@@ -93,6 +93,27 @@ def test_evaluations_are_those_of_a_run_that_was_never_stopped(tmp_path):
     assert counting.asked == [0, 1, 2, 3, 4]
 
 
+def test_another_first_model_is_evaluated_anew_where_no_round_was_finished(tmp_path):
+    values = []
+
+    def first(number, arrays):
+        values.append(float(arrays["a.weight"].numpy().sum()))
+        return MetricRecord({"sum": values[-1]})
+
+    def dying(message):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        strategy(tmp_path).start(
+            MemoryGrid(dict.fromkeys(NODES, dying)), model(), num_rounds=1, timeout=20, evaluate_fn=first
+        )
+    result = strategy(tmp_path).start(
+        MemoryGrid({k: honest(k) for k in NODES}), model(1), num_rounds=1, timeout=20, evaluate_fn=first
+    )
+    assert len(values) == 3
+    assert values[0] != values[1] == result.evaluate_metrics_serverapp[0]["sum"]
+
+
 def test_a_complete_run_returns_all_its_evaluations_and_asks_nobody(tmp_path):
     whole, _ = evaluated(tmp_path, 3)
     asked = Evaluation()

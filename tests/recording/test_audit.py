@@ -45,6 +45,19 @@ def test_an_untouched_audit_is_whole(audit):
     assert next(read_audit(audit))["previous"] == START
 
 
+def test_a_row_that_is_too_long_to_be_read_again_is_cut_and_says_so(tmp_path):
+    log = AuditLog.open(tmp_path / "audit.jsonl")
+    log.append({"kind": "reply", "client": 1, "verdict": "accepted", "evidence": {"all": list(range(300_000))}})
+    log.append({"kind": "reply", "client": 2, "verdict": "accepted", "evidence": {}})
+    log.close()
+    assert verify(tmp_path / "audit.jsonl").problem is None
+    first, second = read_audit(tmp_path / "audit.jsonl")
+    assert first["client"] == 1
+    assert first["cut"] > 2**20
+    assert "evidence" not in first
+    assert "cut" not in second
+
+
 def test_a_changed_byte_is_found_wherever_it_is(audit):
     whole = audit.read_bytes()
     missed = []

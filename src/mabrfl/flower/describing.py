@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import math
+import random
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -22,6 +24,8 @@ import numpy as np
 from mabrfl.recording.encoding import canonical_json
 
 _MARK = "undescribed"
+_MADE_IN_PYTHON = 1 << 9
+"""Py_TPFLAGS_HEAPTYPE of CPython."""
 
 
 def described(value: Any, above: tuple[int, ...] = ()) -> Any:
@@ -96,6 +100,10 @@ def _compound(value: Any, above: tuple[int, ...]) -> Any:  # noqa: PLR0911 (one 
         return {name: described(part, above) for name, part in parts.items()}
     if isinstance(value, types.MethodType):
         return {"method": value.__name__, "of": described(value.__self__, above)}
+    if isinstance(value, logging.Logger):
+        return {"logger": value.name}
+    if isinstance(value, random.Random):
+        return {"class": kind_of(value), "state": described(value.getstate(), above)}
     if isinstance(value, np.random.Generator):
         return {"class": kind_of(value), "state": described(value.bit_generator.state, above)}
     if hasattr(value, "__array__") and not isinstance(value, type):
@@ -143,7 +151,10 @@ def _found_as(value: Any, name: str) -> bool:
 def _object(value: Any, above: tuple[int, ...]) -> Any:
     own = getattr(value, "describe", None)
     if callable(own):
-        return {"class": kind_of(value), "describe": described(own(), above)}
+        try:
+            return {"class": kind_of(value), "describe": described(own(), above)}
+        except Exception:  # noqa: BLE001 (a method of that name may be for something else)
+            return {_MARK: kind_of(value)}
     attributes = _attributes(value)
     if attributes is None:
         return {_MARK: kind_of(value)}
@@ -157,8 +168,10 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     found among the attributes, under its name or with an underscore before it.
     """
     slots = {name for kind in type(value).__mro__ for name in _slots(kind)}
-    if not hasattr(value, "__dict__") and not slots and type(value).__module__ != "__main__":
-        return None
+    kinds = type(value).__mro__[:-1]
+    bare = not hasattr(value, "__dict__") and not any("__slots__" in kind.__dict__ for kind in kinds)
+    if bare or any(not kind.__flags__ & _MADE_IN_PYTHON for kind in kinds):
+        return None  # a class from C may hold what no attribute shows
     found = {name: getattr(value, name) for name in sorted(slots) if hasattr(value, name)} | getattr(
         value, "__dict__", {}
     )

@@ -15,7 +15,7 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from mabrfl.flower.contract import Finding, without_arrays
-from mabrfl.flower.fetching import AnyGrid, Crew, Report, Source
+from mabrfl.flower.fetching import AnyGrid, Catch, Crew, Report, Source
 from mabrfl.flower.problems import Problem, SetAside
 from mabrfl.flower.schema import Bound
 from mabrfl.flower.wire import Wire
@@ -59,6 +59,7 @@ class OneByOneGrid(Grid):
         self.bound = bound
         self.examine = examine
         self.findings: dict[str, Finding] = {}
+        self._examined: set[str] = set()
         self._stalled: set[int] = set()
 
     def set_run(self, run: Run) -> None:
@@ -95,14 +96,14 @@ class OneByOneGrid(Grid):
 
         Nodes that announced a reply and did not deliver it in time are asked last the next time.
         """
-        self.findings = {}
+        self.findings, self._examined = {}, set()
         messages = list(messages)
         ids = [message_id for message_id in self.inner.push_messages(messages) if message_id]
         sent = {message.metadata.message_id: message for message in messages}
         replies: list[Message] = []
 
-        def take(message_id: str, found: list[Message]) -> None:
-            replies.extend(self._taken(message_id, found, sent.get(message_id)))
+        def take(found: list[Message]) -> None:
+            replies.extend(self._taken(found, sent))
 
         node_of = {message_id: sent[message_id].metadata.dst_node_id for message_id in ids if message_id in sent}
         ids.sort(key=lambda message_id: node_of.get(message_id) in self._stalled)
@@ -120,14 +121,22 @@ class OneByOneGrid(Grid):
             return Wire(self.inner, self.bound)
         return AnyGrid(self.inner, None if self.bound is None else self.bound.data)
 
-    def _taken(self, message_id: str, found: list[Message], sent: Message | None) -> list[Message]:
-        """Examine a reply, and let go of its arrays."""
-        full = [reply for reply in found if reply.has_content()]
-        answers = [reply for reply in full if reply.metadata.reply_to_message_id == message_id]
-        asked = sent is not None and sent.metadata.message_type == MessageType.TRAIN
-        if self.examine is not None and asked and len(answers) == 1:
-            self.findings[message_id] = self.examine(answers[0].content)
-        for reply in full:
+    def _taken(self, found: list[Message], sent: dict[str, Message]) -> list[Message]:
+        """Examine replies to train messages, each under the message that it answers, and let go of their arrays.
+
+        Of several replies to one message none is examined: it cannot be known which is meant.
+        """
+        for reply in found:
+            if not reply.has_content():
+                continue
+            answered = reply.metadata.reply_to_message_id
+            asked = answered in sent and sent[answered].metadata.message_type.split(".")[0] == MessageType.TRAIN
+            if self.examine is not None and asked:
+                if answered in self._examined:
+                    self.findings.pop(answered, None)
+                else:
+                    self.findings[answered] = self.examine(reply.content)
+                self._examined.add(answered)
             reply.content = _lightened(reply.content)
         return found
 
@@ -152,7 +161,7 @@ class _Collection:
         self,
         source: Source,
         message_ids: list[str],
-        take: Callable[[str, list[Message]], None],
+        take: Callable[[list[Message]], None],
         findings: dict[str, Finding],
     ) -> None:
         self.source = source
@@ -176,7 +185,8 @@ class _Collection:
         try:
             while self.waiting and time.monotonic() < self._deadline:
                 self._sweep()
-                self._hear_until(time.monotonic() + pause)
+                if self.waiting:
+                    self._hear_until(time.monotonic() + pause)
         finally:
             self.source.stop()
             self.crew.dismiss()
@@ -187,16 +197,15 @@ class _Collection:
     def _sweep(self) -> None:
         """Look once for every reply that is not there yet, those that were announced and are not complete last."""
         asked = sorted((mid for mid in self.waiting if mid not in self.crew.busy), key=self.source.unfinished)
-        failed = {mid: len(self._failures.get(mid, ())) for mid in asked}
         for message_id in asked:
             if time.monotonic() >= self._deadline:
                 return
             self.crew.start(message_id)
             self._hear_until(time.monotonic() + self._patience, message_id)
-        errors = [self._failures[mid][-1] for mid in asked if len(self._failures.get(mid, ())) > failed[mid]]
-        alike = len({type(error) for error in errors}) == 1
-        if alike and len(errors) == len(asked) and (len(asked) > 1 or self.total == 1):
-            raise errors[0]
+        given_up = [self._failures[mid][-1] for mid in asked if len(self._failures.get(mid, ())) >= _TRIES]
+        alike = len({type(error) for error in given_up}) == 1
+        if alike and len(given_up) == len(asked) == self.total:
+            raise given_up[0]
 
     def _hear_until(self, moment: float, message_id: str | None = None) -> None:
         """Wait for what is reported, until a moment or until this message is done with."""
@@ -208,9 +217,11 @@ class _Collection:
     def _hear(self, report: Report) -> None:
         message_id, error = report.message_id, report.error
         if report.catch is not None:
-            self.take(message_id, report.catch.replies)
-            if report.catch.settled:
-                self.waiting.remove(message_id)
+            self._failures.pop(message_id, None)
+            self.take(report.catch.replies)
+            self._tick_off(message_id, report.catch)
+        elif message_id not in self.waiting:
+            return  # its reply came along with another's
         elif isinstance(error, SetAside):
             self.findings[message_id] = error.problem
             self.waiting.remove(message_id)
@@ -221,6 +232,13 @@ class _Collection:
                 self.waiting.remove(message_id)
         elif error is not None:
             raise error
+
+    def _tick_off(self, message_id: str, catch: Catch) -> None:
+        """Wait no longer for what is there. A grid may hand out replies that it was not asked for."""
+        done = {reply.metadata.reply_to_message_id for reply in catch.replies} & set(self.waiting)
+        if catch.settled and (message_id in done or not done):
+            done.add(message_id)
+        self.waiting = [waited for waited in self.waiting if waited not in done]
 
 
 def _failed(errors: list[Exception]) -> Problem:

@@ -47,6 +47,10 @@ class Told:
             return arrival.problem
         return Problem("norm", str(verdict.evidence.get("cause", "malformed update")), blamed=verdict.blamed)
 
+    def charged(self, arrival: Arrival, problem: Problem) -> bool:
+        """Return whether it cost reputation that a reply was set aside; a defense of the user's own may keep none."""
+        return problem.blamed and self.outcome is not None and arrival.client in self.outcome.verdicts
+
 
 def now() -> str:
     """Return the time, for people."""
@@ -79,8 +83,8 @@ def _reply(arrival: Arrival, told: Told) -> dict[str, Any]:
     row["node"] = str(arrival.node)
     if problem is not None:
         row["verdict"] = "missing" if problem.reason == "no-reply" else "quarantined"
-        charged = told.outcome is not None and client in told.outcome.verdicts
-        row |= {"reason": problem.reason, "detail": safe_text(problem.detail), "blamed": problem.blamed and charged}
+        blamed = told.charged(arrival, problem)
+        row |= {"reason": problem.reason, "detail": safe_text(problem.detail), "blamed": blamed}
     elif verdict is None:
         row |= {"verdict": "unjudged", "reason": told.unjudged, "blamed": False}
     else:

@@ -208,7 +208,7 @@ class RobustStrategy(EvaluatingStrategy):
 
         def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
             number, keeper = self._offset + server_round, self.keeper
-            if resumed == number and keeper.has_evaluated(BY_SERVER, number):
+            if resumed and resumed == number and keeper.has_evaluated(BY_SERVER, number):
                 return keeper.history.evaluate_metrics_serverapp.get(number)
             metrics = evaluate_fn(number, arrays)
             keeper.evaluate(BY_SERVER, number, metrics)

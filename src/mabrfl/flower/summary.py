@@ -68,7 +68,7 @@ def show_round(told: Told, figures: Mapping[str, Any]) -> None:
     set_aside = quarantined(told)
     for arrival, problem in set_aside[:_MOST_LINES]:
         who = "unknown" if arrival.client is None else safe_text(arrival.client, _SHORT)
-        blame = "blamed" if problem.blamed else "not blamed"
+        blame = "blamed" if told.charged(arrival, problem) else "not blamed"
         log.warning(
             "\t> %s (node %d): %s: %s [%s]", who, arrival.node, problem.reason, safe_text(problem.detail), blame
         )

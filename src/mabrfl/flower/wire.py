@@ -93,15 +93,13 @@ class Wire:
         announced = self._announced[message_id]
         try:
             contents = self._pull(announced)
+            reply = None if contents is None else _unpacked(announced.message_id, contents, self.bound)
         except SetAside:
             self._forget(message_id)
             raise
-        if contents is None:
-            if self._stopped.is_set():
-                self._forget(message_id)
-            return Catch(others, settled=False)
-        self._forget(message_id)
-        return Catch([*others, _unpacked(announced.message_id, contents, self.bound)], settled=True)
+        if reply is not None or self._stopped.is_set():
+            self._forget(message_id)
+        return Catch([*others, reply], settled=True) if reply is not None else Catch(others, settled=False)
 
     def _look(self, message_id: str) -> tuple[list[Message], bool]:
         """Ask whether there is a reply. What answers another message, or comes twice, is not even pulled."""
@@ -196,6 +194,9 @@ def measure(contents: Mapping[str, bytes], bound: Bound) -> None:
     data = 0
     for name, content in contents.items():
         if heads[name][0] == _ARRAY:
+            # Flower takes whatever has bytes for a chunk: arrays of arrays would multiply at every level.
+            if any(heads[part][0] != _CHUNK for part in heads[name][1]):
+                raise Malformed("encoding", "an array is made of something else than chunks")
             data += unpacked_size(content, lambda chunk: len(contents[chunk]))
             if data > bound.data:
                 raise too_large(bound.data)

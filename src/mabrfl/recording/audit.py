@@ -34,6 +34,7 @@ DECISIONS = ("reply", "round")
 
 MAX_TEXT = 256
 MAX_LINE = 1 << 20
+_LONG = ("evidence", "facts", "events")
 
 
 def safe_text(value: Any, limit: int = MAX_TEXT) -> str:
@@ -190,6 +191,9 @@ class AuditLog:
     def append(self, row: Mapping[str, Any]) -> None:
         """Add a line; it is with the operating system when this returns."""
         line, digest = _line({**plain(row), "seq": self._rows + 1, "previous": self._head})
+        if len(line) >= MAX_LINE:  # nobody could read it again
+            kept = {name: value for name, value in plain(row).items() if name not in _LONG}
+            line, digest = _line({**kept, "cut": len(line), "seq": self._rows + 1, "previous": self._head})
         with explained(self.path.parent):
             if self._uncut:
                 self._file.truncate(self._size)
