@@ -235,7 +235,10 @@ def test_a_line_that_a_run_is_writing_is_no_damage(audit, capsys):
         assert (code, out.strip()) == (0, f"5 lines, unbroken; the run is writing the next one; last hash {head}")
         code, _, err = output(capsys, "verify", audit.parent, "--head", "f" * 64)
         assert (code, "no line has the hash" in err) == (5, True)
+        code, out, err = output(capsys, "show", audit.parent, "--format", "jsonl")
+        assert (code, len(out.splitlines()), err) == (0, 5, "")
     assert output(capsys, "verify", audit.parent)[0] == 5
+    assert output(capsys, "show", audit.parent)[0] == 5
 
 
 def test_verify_reads_the_state_before_the_audit_that_a_run_goes_on_writing(audit, capsys, monkeypatch):

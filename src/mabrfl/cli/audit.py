@@ -88,8 +88,15 @@ def show(
     if len(shown) < len(wanted):
         hidden = len(wanted) - len(shown)
         typer.echo(f"{hidden} rows more were undone when the run went back to a saved state; see --all", err=True)
-    if problem is not None:
+    if problem is not None and not _being_written(_file(place)):
         raise problem
+
+
+def _being_written(file: Path) -> bool:
+    """Say whether the last line is only half there because a run is writing it."""
+    from mabrfl.recording.audit import verify as check
+
+    return bool(check(file).torn) and _running(file.parent)
 
 
 def _file(place: Path) -> Path:
