@@ -10,7 +10,6 @@ import hashlib
 import inspect
 import logging
 import math
-import random
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -102,7 +101,7 @@ def _compound(value: Any, above: tuple[int, ...]) -> Any:  # noqa: PLR0911 (one 
         return {"method": value.__name__, "of": described(value.__self__, above)}
     if isinstance(value, logging.Logger):
         return {"logger": value.name}
-    if isinstance(value, random.Random):
+    if callable(getattr(value, "getstate", None)) and callable(getattr(value, "setstate", None)):  # Python's Random
         return {"class": kind_of(value), "state": described(value.getstate(), above)}
     if isinstance(value, np.random.Generator):
         return {"class": kind_of(value), "state": described(value.bit_generator.state, above)}
