@@ -121,7 +121,7 @@ def test_twenty_five_malformed_replies_and_every_run_finishes_with_nine_aggregat
         reason, blamed = row["quarantined"][0]
         assert reason in reasons[name].split("|"), name
         assert blamed is (reason not in {"error", "stale", "unattributed"}), name
-        assert how_it_ended(row["fedavg"]) == FEDAVG.get(name.split()[0], "finite"), name
+        assert how_it_ended(row["fedavg"]) in FEDAVG.get(name.split()[0], "finite").split("|"), name
 
 
 FEDAVG = {
@@ -129,6 +129,7 @@ FEDAVG = {
     **dict.fromkeys(["07", "08", "18"], "ValueError"),
     "11": "UFuncTypeError",
     **dict.fromkeys(["12", "13", "21f"], "not finite"),
+    "16b": "finite|ValueError",  # whether the short array can be added to depends on the order of replies
     "17": "TypeError",
     "19": "MemoryError",
     **dict.fromkeys(["20a", "20b", "20c", "21a", "21b"], "InconsistentMessageReplies"),
