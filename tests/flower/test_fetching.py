@@ -39,17 +39,22 @@ def explosive(times, arrays=1):
     return answer
 
 
-@pytest.mark.parametrize("grid", [WireGrid, Unpacking])
-@pytest.mark.parametrize(("times", "arrays"), [(256, 1), (4, 64)])
-def test_a_chunk_named_many_times_over_takes_no_memory_and_its_sender_is_blamed(grid, times, arrays, tmp_path):
-    nodes = grid(with_bad(explosive(times, arrays)))
+def run_in_little_memory(nodes, folder):
     tracemalloc.start()
     try:
-        _, result = run(nodes, tmp_path / "state")
+        _, result = run(nodes, folder)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert peak < 32 * MIB
+    return result
+
+
+@pytest.mark.parametrize("grid", [WireGrid, Unpacking])
+@pytest.mark.parametrize(("times", "arrays"), [(256, 1), (4, 64)])
+def test_a_chunk_named_many_times_over_takes_no_memory_and_its_sender_is_blamed(grid, times, arrays, tmp_path):
+    nodes = grid(with_bad(explosive(times, arrays)))
+    result = run_in_little_memory(nodes, tmp_path / "state")
     assert set_aside(tmp_path / "state") == [(key_name(1), "size", True)]
     assert result.train_metrics_clientapp[1]["replies-accepted"] == 4
 
@@ -57,13 +62,7 @@ def test_a_chunk_named_many_times_over_takes_no_memory_and_its_sender_is_blamed(
 @pytest.mark.parametrize("grid", [WireGrid, Unpacking])
 def test_arrays_made_of_arrays_take_no_memory_and_their_sender_is_blamed(grid, tmp_path):
     nodes = grid(with_bad(lambda message: nested(honest(1)(message), levels=7, times=10)))
-    tracemalloc.start()
-    try:
-        _, result = run(nodes, tmp_path / "state")
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 32 * MIB
+    result = run_in_little_memory(nodes, tmp_path / "state")
     ((client, reason, blamed),) = set_aside(tmp_path / "state")
     assert (client, blamed) == (key_name(1), True)
     assert reason in ("encoding", "size")
@@ -84,8 +83,7 @@ class HandingOut(MemoryGrid):
     """A grid that hands out all replies that are there, whichever it is asked for."""
 
     def pull_messages(self, message_ids):
-        found = super().pull_messages([*self.outbox])
-        return found
+        return super().pull_messages([*self.outbox])
 
 
 def test_replies_that_come_along_with_another_are_examined_and_not_waited_for(tmp_path):
