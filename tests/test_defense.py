@@ -44,6 +44,7 @@ OTHER_NUMBERS = {
     "small_group": 0.0,
     "aligned": 0.1,
     "suspicion": 0.9,
+    "claims": 0.5,
     "clip": 0.5,
 }
 
@@ -116,6 +117,7 @@ CHANGES_THE_SCRIPTED_RUN = [
     ("hardened", {"memory": 0.0}),
     ("hardened", {"independence": False}),
     ("hardened", {"trust_weights": False}),
+    ("hardened", {"claims": 0.0}),
     ("hardened", {"clip": 0.5}),
     ("hardened", {"step_size": "mean"}),
     ("hardened", {"keep_good": 0.5}),

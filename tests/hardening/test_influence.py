@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mabrfl.hardening.influence import clipped_lengths, independent_votes, weighted_median
+from mabrfl.hardening.influence import bounded_claims, clipped_lengths, independent_votes, weighted_median
 
 
 def unit(rows):
@@ -20,6 +20,18 @@ def test_lengths_are_their_own_up_to_the_clip():
     assert clipped_lengths(norms, 1.2, "typical").tolist() == [1.2] * 5
     assert clipped_lengths(norms, 1.2, "mean")[0] == pytest.approx(norms.mean())
     assert clipped_lengths(norms[:0], 1.2, "mean").tolist() == []
+
+
+def test_claims_count_up_to_the_bound():
+    claims = np.array([10.0, 100.0, 190.0, 1e12])
+    assert bounded_claims(claims, 100.0, 2.0).tolist() == [0.1, 1.0, 1.9, 2.0]
+    assert bounded_claims(claims, 100.0, 0.5).tolist() == [0.1, 0.5, 0.5, 0.5]
+    assert bounded_claims(claims, 100.0, 0).tolist() == [1.0] * 4
+
+
+def test_absurd_claims_leave_every_vote_a_number_above_zero():
+    worth = bounded_claims(np.array([5e-324, 1.0, 1.7e308]), 1.7e308, 2.0)
+    assert np.all((worth > 0) & (worth <= 2))
 
 
 def test_independent_clients_have_about_one_vote_each():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mabrfl import HardenedOptions, MabRfl, Updates
+from mabrfl.errors import StateError
 
 WIDTH = 3000
 CLIENTS = 30
@@ -176,6 +177,51 @@ def test_length_is_bounded_in_the_smallest_cohorts_by_what_others_sent_before(cl
         rows[0] *= 1e4
         steps.append(np.linalg.norm(shield.aggregate(Updates(chosen, rows[chosen]), round=t).step))
     assert max(steps[10:]) < 2
+
+
+def shares(outcome):
+    return {client: verdict.evidence["share"] for client, verdict in outcome.verdicts.items()}
+
+
+def test_clients_with_more_data_have_more_votes_and_braggarts_little_more_than_the_usual():
+    rows = unit(world()(1)).astype(np.float32)
+    claims = np.full(CLIENTS, 100.0)
+    claims[0], claims[1], claims[2] = 10, 140, 1e15
+    honest = shares(MabRfl(seed=1).aggregate(Updates(range(CLIENTS), rows, claims), round=1))
+    plain = shares(MabRfl(seed=1, claims=0).aggregate(Updates(range(CLIENTS), rows, claims), round=1))
+    gained = {client: honest[client] / plain[client] for client in range(CLIENTS)}
+    usual = gained[CLIENTS - 1]
+    assert gained[0] / usual == pytest.approx(0.1)
+    assert gained[1] / usual == pytest.approx(1.4)
+    assert gained[2] / usual == pytest.approx(1.5)
+
+
+def test_without_claims_all_count_the_same():
+    rows = world()(1)
+    bounded, ignored = (
+        MabRfl(seed=1, claims=bound).aggregate(Updates(range(CLIENTS), rows), round=1) for bound in (1.5, 0.0)
+    )
+    assert np.array_equal(bounded.step, ignored.step)
+
+
+def test_claims_are_bounded_in_the_smallest_cohorts_by_what_others_claimed_before():
+    honest, shield = world(), MabRfl(seed=1)
+    shield.aggregate(Updates(range(CLIENTS), honest(1), np.full(CLIENTS, 100.0)), round=1)
+    restored = MabRfl(seed=1)
+    restored.load_state_dict(shield.state_dict())
+    rows = unit(honest(2)).astype(np.float32)
+    for each in (shield, restored):
+        outcome = each.aggregate(Updates([0, 1], rows[:2], [1e9, 100.0]), round=2)
+        assert shares(outcome)[0] == pytest.approx(0.6, rel=1e-3)
+
+
+def test_a_state_with_senseless_claims_is_refused():
+    shield = MabRfl(seed=1)
+    shield.aggregate(Updates(range(CLIENTS), world()(1)), round=1)
+    state = shield.state_dict()
+    state["rule"]["examples"] = np.zeros(CLIENTS)
+    with pytest.raises(StateError, match="examples must be one positive number per client"):
+        MabRfl(seed=1).load_state_dict(state)
 
 
 def test_honest_lengths_far_above_those_of_others_cost_no_reputation():

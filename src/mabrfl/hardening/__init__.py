@@ -6,7 +6,7 @@ says what each stops, what it costs and what it does not stop.
 
 from mabrfl.hardening.copies import copy_blame, disjoint, of_one_mind, representative, residual_cosines, similar_groups
 from mabrfl.hardening.foreign import Suspicion, branches, foreign_clients, separations
-from mabrfl.hardening.influence import clipped_lengths, independent_votes, weighted_median
+from mabrfl.hardening.influence import bounded_claims, clipped_lengths, independent_votes, weighted_median
 from mabrfl.hardening.options import HardenedOptions
 from mabrfl.hardening.panel import Panel
 from mabrfl.hardening.rule import HardenedRule
@@ -16,6 +16,7 @@ __all__ = [
     "HardenedRule",
     "Panel",
     "Suspicion",
+    "bounded_claims",
     "branches",
     "clipped_lengths",
     "copy_blame",

@@ -1,4 +1,4 @@
-"""Bounded influence: how long a step one client can ask for, and how many votes a group has."""
+"""Bounded influence: how long a step a client can ask for, what its examples count, and how many votes a group has."""
 
 from __future__ import annotations
 
@@ -46,6 +46,27 @@ def clipped_lengths(
     return np.full(len(norms), typical if step_size == "typical" else np.mean(norms))
 
 
+def bounded_claims(claims: Vector, typical: float, bound: float = 1.5) -> Vector:
+    """Return what the numbers of examples that clients claim are worth: in units of a ``typical`` claim, up to a bound.
+
+    Clients with more data know more, and lying about it is free. So claims are truncated [1]_, here at so many
+    times the typical one; with a ``bound`` of 0 they count nothing.
+
+    Examples
+    --------
+    >>> bounded_claims(np.array([25.0, 100.0, 1e9]), typical=100.0)
+    array([0.25, 1.  , 1.5 ])
+
+    References
+    ----------
+    .. [1] Portnoy, Tirosh, Hendler: Towards Federated Learning With Byzantine-Robust Client Weighting.
+       Applied Sciences 12(17), 2022.
+    """
+    if not bound:
+        return np.ones(len(claims))
+    return np.maximum(np.minimum(claims, bound * typical) / typical, _LEAST)
+
+
 def independent_votes(cosines: NDArray[np.float64], weights: Vector) -> Vector:
     r"""Divide each client's vote by the number of votes that its direction has already.
 
@@ -74,5 +95,7 @@ def independent_votes(cosines: NDArray[np.float64], weights: Vector) -> Vector:
     return np.asarray(weights / (1 + shared.sum(axis=1)))
 
 
+_LEAST = 1e-6
+"""A claim is worth this much at least, so that votes have a sum above zero whatever was claimed."""
 _FEWEST = 3
 """Two residuals are opposite by construction: nothing can be said about them."""

@@ -72,6 +72,9 @@ class HardenedOptions:
         Examine ``every`` group of the hierarchical clustering, or only its ``first`` division.
     majority
         Groups are weighed by ``reputation`` or by ``heads``.
+    claims
+        Votes in the step grow with the number of examples that a client claims, up to so many times the
+        median by reputation of what the panel's members claimed last; 0 ignores what they claim.
     independence
         Clients whose residual momenta agree share their vote in the step.
     trust_weights
@@ -113,6 +116,7 @@ class HardenedOptions:
     suspicion: float = 0.3
     groups: Literal["every", "first"] = "every"
     majority: Literal["reputation", "heads"] = "reputation"
+    claims: float = 1.5
     independence: bool = True
     trust_weights: bool = True
     step_size: Literal["clipped", "typical", "mean"] = "clipped"
@@ -145,5 +149,6 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("small_group", 0, _MANY),
     ("aligned", -1, 1),
     ("suspicion", 0, 1),
+    ("claims", 0, _MANY),
     ("clip", _TINY, _MANY),
 )

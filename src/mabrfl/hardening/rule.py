@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,13 @@ _CREDIBLE = 0.5
 """Reputation from which a client may speak for a group of copies: more likely honest than not."""
 _UNANIMOUS = 0.9
 """Median cosine from which momenta differ mostly by when their owners were selected, not by what they want."""
+
+
+class _Sent(NamedTuple):
+    """What a client sent last, beside its direction."""
+
+    length: float
+    examples: float
 
 
 @dataclass
@@ -81,13 +88,13 @@ class HardenedRule:
     def __init__(self, options: HardenedOptions | None = None) -> None:
         self.options = options or HardenedOptions()
         self._memory = MomentumMemory()
-        self._lengths: dict[ClientId, float] = {}
+        self._sent: dict[ClientId, _Sent] = {}
 
     def __call__(self, cohort: Cohort) -> Decision:
         """Judge one round."""
         chosen = self.options
         panel = convene(cohort, self._memory, history=chosen.memory, rounds=chosen.panel_rounds, size=chosen.panel_size)
-        typical = self._typical_length(cohort, panel)
+        typical = self._typical(cohort, panel)
         found = _Findings.none(len(panel))
         groups = self._find_copies(cohort, panel, found)
         self._judge_copies(groups, panel, found)
@@ -100,16 +107,17 @@ class HardenedRule:
             evidence=_evidence(cohort, panel, found, weights),
             credit=found.credit[: len(cohort)],
             events=tuple(found.events),
-            facts=_facts(panel, found, suspicions, typical),
+            facts=_facts(panel, found, suspicions, typical.length),
         )
 
-    def _typical_length(self, cohort: Cohort, panel: Panel) -> float:
-        """Return the median by reputation of the lengths that the panel's members sent last."""
-        self._lengths = {client: length for client, length in self._lengths.items() if client in cohort.reputation}
-        self._lengths.update(zip(cohort.ids, (float(norm) for norm in cohort.norms), strict=True))
-        known = [seat for seat, client in enumerate(panel.ids) if client in self._lengths]
-        lengths = np.array([self._lengths[panel.ids[seat]] for seat in known])
-        return influence.weighted_median(lengths, panel.trust[known])
+    def _typical(self, cohort: Cohort, panel: Panel) -> _Sent:
+        """Return the medians, by reputation, of the lengths and claims that the panel's members sent last."""
+        self._sent = {client: sent for client, sent in self._sent.items() if client in cohort.reputation}
+        arrived = zip(cohort.norms.tolist(), cohort.num_examples.tolist(), strict=True)
+        self._sent.update(zip(cohort.ids, (_Sent(*each) for each in arrived), strict=True))
+        known = [seat for seat, client in enumerate(panel.ids) if client in self._sent]
+        sent = np.array([self._sent[panel.ids[seat]] for seat in known])
+        return _Sent(*(influence.weighted_median(column, panel.trust[known]) for column in sent.T))
 
     def _find_copies(self, cohort: Cohort, panel: Panel, found: _Findings) -> list[NDArray[np.intp]]:
         """Look for copies among this round's updates, and among the momenta of the whole panel."""
@@ -215,7 +223,7 @@ class HardenedRule:
         found.reject(rejected, "outlier")
         return [Suspicion(voices[each.members], each.separation, each.needed, each.cosine) for each in suspicions]
 
-    def _weights(self, cohort: Cohort, panel: Panel, found: _Findings, typical: float) -> NDArray[np.float64]:
+    def _weights(self, cohort: Cohort, panel: Panel, found: _Findings, typical: _Sent) -> NDArray[np.float64]:
         """Return what each update is multiplied by in the step."""
         chosen, n = self.options, len(cohort)
         weights = np.zeros(n)
@@ -223,25 +231,30 @@ class HardenedRule:
         votes = panel.trust[used] if chosen.trust_weights else np.ones(len(used))
         if chosen.independence:
             votes = influence.independent_votes(panel.cosines[np.ix_(used, used)], votes)
-        lengths = influence.clipped_lengths(cohort.norms[used], typical, chosen.step_size, chosen.clip)
+        votes = votes * influence.bounded_claims(cohort.num_examples[used], typical.examples, chosen.claims)
+        lengths = influence.clipped_lengths(cohort.norms[used], typical.length, chosen.step_size, chosen.clip)
         weights[used] = votes / votes.sum() * lengths / cohort.norms[used]
         return weights
 
     def state_dict(self) -> dict[str, Any]:
         """Return the options and the momenta as plain values, lists and arrays."""
-        lengths = {"who": list(self._lengths), "lengths": np.array(list(self._lengths.values()), dtype=np.float64)}
-        return {"options": asdict(self.options), **self._memory.state_dict(), **lengths}
+        sent = np.array(list(self._sent.values()), dtype=np.float64).reshape(-1, 2)
+        last = {"who": list(self._sent), "lengths": sent[:, 0], "examples": sent[:, 1]}
+        return {"options": asdict(self.options), **self._memory.state_dict(), **last}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the momenta; those of another set of options are refused."""
         for name, value in asdict(self.options).items():
             if state["options"].get(name) != value:
                 raise StateError(f"the state's {name} is {state['options'].get(name)!r}, this rule's is {value!r}")
-        who, lengths = [as_client_id(client) for client in state["who"]], np.asarray(state["lengths"], dtype=np.float64)
-        if lengths.shape != (len(who),) or not np.all((lengths > 0) & np.isfinite(lengths)):
-            raise StateError(f"lengths must be one positive number per client; got {len(who)} ids, {lengths.shape}")
+        who = [as_client_id(client) for client in state["who"]]
+        columns = {name: np.asarray(state[name], dtype=np.float64) for name in ("lengths", "examples")}
+        for name, column in columns.items():
+            if column.shape != (len(who),) or not np.all((column > 0) & np.isfinite(column)):
+                raise StateError(f"{name} must be one positive number per client; got {len(who)} ids, {column.shape}")
         self._memory.load_state_dict(state)
-        self._lengths = {client: float(length) for client, length in zip(who, lengths, strict=True)}
+        sent = zip(*(column.tolist() for column in columns.values()), strict=True)
+        self._sent = {client: _Sent(*each) for client, each in zip(who, sent, strict=True)}
 
 
 def _evidence(cohort: Cohort, panel: Panel, found: _Findings, weights: NDArray[np.float64]) -> list[Evidence]:
