@@ -7,7 +7,7 @@ from torch import nn
 
 from mabrfl import Defense, MabRfl
 from mabrfl.aggregation import FedAvg
-from mabrfl.attacks import Knowledge, SignFlip, Whitewash
+from mabrfl.attacks import Braggart, Knowledge, SignFlip, Whitewash
 from mabrfl.catalog.names import BUILT_IN
 from mabrfl.config import RunConfig
 from mabrfl.data import Dataset, load
@@ -288,6 +288,18 @@ def test_a_new_identity_trains_on_the_same_data_and_the_server_forgets_nobody():
     assert renamed[0] == plain[0]
     assert renamed[1] == set(range(10))
     assert plain[1] == set(range(6))
+
+
+def test_claims_move_those_who_believe_them_and_nobody_else():
+    def weights(rule, attack):
+        settings = {"attack": attack, "attackers": {4, 5}, "rounds": 1}
+        with small_federation(Normed, defense=Defense(rule), **settings) as simulation:
+            list(simulation.run())
+            return simulation.model.weights.tobytes()
+
+    honest, boasting = SignFlip(), Braggart(inner=SignFlip())
+    assert weights(FedAvg(), honest) != weights(FedAvg(), boasting)
+    assert weights(FedAvg(weighting="uniform"), honest) == weights(FedAvg(weighting="uniform"), boasting)
 
 
 def test_an_attack_of_full_knowledge_rehearses_under_its_own_names():

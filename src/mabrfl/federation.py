@@ -139,18 +139,22 @@ class Federation:
             own_updates=trained.attackers_updates,
             seed=digest(self.seed, "adversary"),  # the server's own streams stay its secret
             controlled=tuple(canonical(self.attackers)),
-            secrets=self._secrets(trained, defense),
+            secrets=self._secrets(trained, attack, defense),
         )
         rows = craft(attack, view)
         if rows is None:
             return Sent(self._updates(trained.honest, trained.honest_updates), ("attack-inactive",))
-        matrix = np.concatenate([trained.honest_updates, rows])
-        return Sent(self._updates(trained.honest + trained.attackers, matrix))
+        return Sent(self._attacked(trained, rows, attack))
 
-    def _secrets(self, trained: Trained, defense: Defense) -> Secrets:
+    def _attacked(self, trained: Trained, rows: Floats, attack: Attack) -> Updates:
+        """Return what everybody sends: the honest their updates, the attackers these rows and whatever they claim."""
+        claims = attack.claims([self.num_examples[client] for client in trained.attackers])
+        matrix = np.concatenate([trained.honest_updates, rows])
+        return self._updates(trained.honest + trained.attackers, matrix, claims)
+
+    def _secrets(self, trained: Trained, attack: Attack, defense: Defense) -> Secrets:
         def rehearse(rows: Floats) -> Outcome:
-            matrix = np.concatenate([trained.honest_updates, rows])
-            updates = self._updates(trained.honest + trained.attackers, matrix)
+            updates = self._attacked(trained, rows, attack)
             outcome = copy.deepcopy(defense).aggregate(updates, round=trained.round)
             own = self.identities.client
             known: dict[ClientId, Verdict] = {own(each): verdict for each, verdict in outcome.verdicts.items()}
@@ -159,8 +163,10 @@ class Federation:
         seen = trained.observed
         return Secrets(trained.updates[: len(seen)], seen, defense.name, rehearse)
 
-    def _updates(self, clients: Sequence[int], matrix: Floats) -> Updates:
-        counts = [self.num_examples[client] for client in clients]
+    def _updates(self, clients: Sequence[int], matrix: Floats, claims: Sequence[float] = ()) -> Updates:
+        """Return what these clients send; the last ones claim what is given, the others the truth."""
+        truthful = clients[: len(clients) - len(claims)]
+        counts = [*(self.num_examples[client] for client in truthful), *claims]
         return Updates(self.identities.of(clients), matrix, counts, self.engine.dimension)
 
     def move(self, model: GlobalModel, trained: Trained, outcome: Outcome) -> GlobalModel:

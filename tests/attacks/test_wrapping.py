@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attack_views import make_view, random_rows
-from mabrfl.attacks import LIE, Knowledge, LabelFlip, Mimic, OnOff, SignFlip, Sleeper, Whitewash
+from mabrfl.attacks import LIE, Braggart, Knowledge, LabelFlip, Mimic, OnOff, SignFlip, Sleeper, Whitewash
 from mabrfl.errors import ConfigError, StateError
 
 BENIGN = random_rows(6)
@@ -14,6 +14,29 @@ OWN = random_rows(2, seed=5)
 def rows_at(attack, number):
     own = OWN if attack.trains_at(number) else None
     return attack(make_view(BENIGN, own=own, knowledge=attack.knowledge, round=number))
+
+
+class TestBraggart:
+    def test_it_sends_what_the_inner_attack_does_and_claims_more(self):
+        attack = Braggart(inner=SignFlip(), times=1000)
+        np.testing.assert_array_equal(rows_at(attack, 1), -OWN)
+        assert attack.claims([10, 20]) == [10_000, 20_000]
+
+    def test_others_claim_what_is_true_and_wrappers_what_the_inner_attack_claims(self):
+        assert SignFlip().claims([10, 20]) == [10, 20]
+        assert Sleeper(inner=Braggart(times=3)).claims([10]) == [30]
+        assert Braggart(inner=Braggart(times=3), times=2).claims([10]) == [60]
+
+    def test_a_function_may_claim_too(self):
+        def attack(view):
+            return -view.own_updates
+
+        attack.claims = lambda examples: [7 for _ in examples]
+        assert Sleeper(inner=attack).claims([1, 2]) == [7, 7]
+
+    def test_to_claim_nothing_or_less_is_refused(self):
+        with pytest.raises(ConfigError, match="times"):
+            Braggart(times=0)
 
 
 class TestSleeper:

@@ -16,6 +16,7 @@ from mabrfl.attacks import (
     AgrMabRfl,
     Attack,
     Backdoor,
+    Braggart,
     Bridge,
     Decoy,
     Frame,
@@ -83,6 +84,8 @@ ATTACKS: dict[str, Attack] = {
     "agr-mab-rfl-random": AgrMabRfl(side="random", cosines=[0.2], noise="fixed"),
     "whitewash": Whitewash(),
     "whitewash-lie": Whitewash(inner=LIE(), patience=2),
+    "braggart": Braggart(),
+    "braggart-lie": Braggart(inner=LIE(), times=0.5),
 }
 WIDTH = 37
 each = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())

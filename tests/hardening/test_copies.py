@@ -81,6 +81,15 @@ def test_half_of_the_reputation_is_never_apart():
     assert of_one_mind(np.ones(6), mask(0, 1), mask())
 
 
+@pytest.mark.parametrize("trust", [0.7, 0.757, 1 / 3, 0.9 / 1.1])
+def test_half_is_half_whatever_the_rounding(trust):
+    mass = np.full(6, trust)
+    for members in ([0, 1, 2], [1, 3, 5], [3, 4, 5]):
+        apart = np.isin(np.arange(6), members)
+        assert not of_one_mind(mass, apart, np.zeros(6, dtype=bool))
+        assert of_one_mind(mass, apart & (np.arange(6) != members[0]), np.zeros(6, dtype=bool))
+
+
 def test_nobody_is_apart_where_most_of_the_rest_come_in_groups_too():
     assert of_one_mind(np.ones(6), mask(0, 1), mask(2))
     assert not of_one_mind(np.ones(6), mask(0, 1), mask(2, 3))

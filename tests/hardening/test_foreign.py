@@ -98,6 +98,16 @@ def test_where_everybody_is_in_a_group_of_its_own_kind_nobody_is_foreign(groups)
     assert foreign_clients(rows @ rows.T, mass, guard=False)[0].any()
 
 
+def test_the_foreign_and_those_without_a_voice_are_less_than_half_together():
+    rng = np.random.default_rng(0)
+    way = np.zeros((2, 400))
+    way[0, 0] = way[1, 1] = 1
+    rows = 0.8 * way[np.repeat([0, 1], [15, 9])] + 0.6 * unit(rng.normal(size=(24, 400)))
+    for spent, found in ((0.0, 9), (5.0, 9), (6.0, 0), (20.0, 0)):
+        foreign, _ = foreign_clients(unit(rows) @ unit(rows).T, np.ones(24), spent=spent)
+        assert foreign.sum() == found
+
+
 def test_the_branches_hold_every_group_and_the_first_division_two():
     cosines = cohort(44, 6, agreement=0.0, cohesion=0.9)
     mine = np.zeros(50, dtype=bool)

@@ -37,7 +37,7 @@ def test_absurd_claims_leave_every_vote_a_number_above_zero():
 def test_independent_clients_have_about_one_vote_each():
     rng = np.random.default_rng(0)
     rows = unit(rng.normal(size=(1, 5000)) + rng.normal(size=(30, 5000)))
-    votes = independent_votes(rows @ rows.T, np.ones(30))
+    votes = independent_votes(np.ones(30), rows @ rows.T)
     assert votes.min() > 0.85
 
 
@@ -45,10 +45,19 @@ def test_a_crowd_with_one_direction_has_few_votes_together():
     rng = np.random.default_rng(0)
     crowd = unit(np.sqrt(0.9) * unit(rng.normal(size=(1, 5000))) + np.sqrt(0.1) * unit(rng.normal(size=(15, 5000))))
     rows = np.concatenate([crowd, unit(rng.normal(size=(35, 5000)))])
-    votes = independent_votes(rows @ rows.T, np.ones(50))
+    votes = independent_votes(np.ones(50), rows @ rows.T)
     assert votes[:15].sum() < 2
     assert votes[15:].sum() > 6 * votes[:15].sum()
 
 
+def test_a_crowd_with_different_pasts_has_few_votes_if_it_sends_one_thing_now():
+    rng = np.random.default_rng(0)
+    past, now = unit(rng.normal(size=(30, 5000))), unit(rng.normal(size=(30, 5000)))
+    now[:10] = now[0]
+    votes = independent_votes(np.ones(30), past @ past.T, now @ now.T)
+    assert votes[:10].sum() < 1.5
+    assert independent_votes(np.ones(30), past @ past.T)[:10].sum() > 6
+
+
 def test_two_clients_are_left_as_they_are():
-    assert independent_votes(np.eye(2), np.array([0.3, 0.7])).tolist() == [0.3, 0.7]
+    assert independent_votes(np.array([0.3, 0.7]), np.eye(2)).tolist() == [0.3, 0.7]

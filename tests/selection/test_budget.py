@@ -39,6 +39,12 @@ def test_liars_are_selected_less_than_others():
     assert counts[7:].max() < 0.3 * counts[:7].min()
 
 
+def test_a_budget_of_one_explores_in_a_tenth_of_the_rounds():
+    benign, malicious = [100.0] * 9 + [0.5], [0.01] * 9 + [1.0]
+    explored = [9 in Budgeted(num_selected=1, explore=0.1)(candidates(benign, malicious, t)).ids for t in range(1, 401)]
+    assert 8 <= sum(explored) <= 40
+
+
 @pytest.mark.parametrize("bad", [-0.1, 1.1, True])
 def test_an_impossible_share_is_refused(bad):
     with pytest.raises(ConfigError, match="explore"):

@@ -17,6 +17,7 @@ attack                                  knowledge    what the attackers send
 :class:`Magnitude`                      agnostic     honest updates, far too long
 :class:`Sleeper`, :class:`OnOff`        the inner's  honest updates in some rounds, another attack in the others
 :class:`Whitewash`                      the inner's  another attack, under a new identity after each rejection
+:class:`Braggart`                       the inner's  another attack, with claims of far more examples
 :class:`Backdoor`                       agnostic     training results on pictures with a mark, each its own
 :class:`AgrMabRfl`                      full         the most harmful rows that a copy of the real defense accepts
 ======================================= ============ ==============================================
@@ -35,7 +36,7 @@ from mabrfl.attacks.optimized import AgrKrum, MinMax, MinSum
 from mabrfl.attacks.sybils import Decoy, JitteredSybils, OrthogonalDrift, SplitSybils
 from mabrfl.attacks.tailored import AgrMabRfl
 from mabrfl.attacks.view import AttackerView, Knowledge, Secrets
-from mabrfl.attacks.wrapping import OnOff, Sleeper, Whitewash, Wrapper
+from mabrfl.attacks.wrapping import Braggart, OnOff, Sleeper, Whitewash, Wrapper
 
 __all__ = [
     "IPM",
@@ -45,6 +46,7 @@ __all__ = [
     "Attack",
     "AttackerView",
     "Backdoor",
+    "Braggart",
     "Bridge",
     "Decoy",
     "Frame",

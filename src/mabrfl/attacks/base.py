@@ -77,12 +77,29 @@ class Attack:
         del rejected, round_number
         return ()
 
+    def claims(self, examples: Sequence[int], /) -> Sequence[float]:
+        """Return how many examples the attackers say they have, given how many each has; the truth by default."""
+        return examples
+
     def __call__(self, view: AttackerView, /) -> Floats | None:
         """Return what the attackers send, ``(a, d)``, or None if the attack cannot act in this round.
 
         By default what their training gave, which is all there is to do for an attack that poisons data.
         """
         return view.own_updates
+
+
+_HOOKS = (
+    "poison",
+    "poisoned_at",
+    "trains_at",
+    "goal",
+    "new_identities",
+    "claims",
+    "state_dict",
+    "load_state_dict",
+)
+"""What else a callable object may have of an attack."""
 
 
 class FunctionAttack(Attack):
@@ -96,7 +113,7 @@ class FunctionAttack(Attack):
         self.poisons = bool(getattr(function, "poisons", Attack.poisons))
         self.observes = getattr(function, "observes", Attack.observes)
         check_choice(f"observes of attack {_name(function)}", self.observes, get_args(Observes))
-        for name in ("poison", "poisoned_at", "trains_at", "goal", "new_identities", "state_dict", "load_state_dict"):
+        for name in _HOOKS:
             if hasattr(function, name):
                 setattr(self, name, getattr(function, name))
         if self.poisons and not hasattr(function, "poison"):

@@ -76,14 +76,14 @@ class AgrMabRfl(Attack):
         w: ``"std"``, minus the benign deviation as in AGR-tailored, or ``"random"``, a direction drawn once for
         the run; of both the part at right angles to the mean.
     scale
-        s: length in lengths of a benign update.
+        s: length in lengths of a benign update; by default what the preset ``hardened`` lets through unclipped.
     noise
         ``"fresh"``: another in each round; ``"fixed"``: each attacker keeps its own.
 
     Notes
     -----
     It works against every defense, since it only asks what is accepted; against one that accepts everybody it
-    turns round at once.
+    turns straight round.
 
     References
     ----------
@@ -94,7 +94,7 @@ class AgrMabRfl(Attack):
     cosines: Sequence[float] = (0.9, 0.5, 0.25, 0.1)
     steps: int = 5
     side: Literal["std", "random"] = "std"
-    scale: float = 1.0
+    scale: float = 1.5
     noise: Noise = "fresh"
 
     knowledge = Knowledge.FULL
@@ -129,7 +129,7 @@ class AgrMabRfl(Attack):
                 best = trial if best is None else max(best, trial, key=lambda one: (one.accepted, one.damage))
                 passed = trial.accepted == len(view.attackers)
                 if passed and strength == TURNED_ROUND:
-                    return best.rows  # those less alike can only be weaker
+                    break  # nothing is stronger, of those as much alike
                 if not passed and strength == SIDEWAYS:
                     break  # it is being alike that does not pass
                 low, high = (strength, high) if passed else (low, strength)

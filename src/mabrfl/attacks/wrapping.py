@@ -1,4 +1,4 @@
-"""Attacks in time: when another attack is carried out, and when its clients play honest."""
+"""Attacks around another one: when it is carried out, under which name, and with which claims."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mabrfl._checks import check_whole
+from mabrfl._checks import check_positive, check_whole
 from mabrfl.attacks.base import Attack, as_attack
 from mabrfl.attacks.colluding import LIE
+from mabrfl.attacks.data_poisoning import LabelFlip
 from mabrfl.attacks.independent import SignFlip
 from mabrfl.attacks.view import AttackerView
 from mabrfl.errors import StateError
@@ -73,6 +74,10 @@ class Wrapper(Attack):
     def new_identities(self, rejected: Sequence[ClientId], round_number: int, /) -> Collection[ClientId]:
         """Return whom the inner attack renames."""
         return self.inner.new_identities(rejected, round_number)
+
+    def claims(self, examples: Sequence[int], /) -> Sequence[float]:
+        """Return what the inner attack claims."""
+        return self.inner.claims(examples)
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
         """Return what the inner attack sends, or honest updates."""
@@ -205,3 +210,37 @@ class Whitewash(Wrapper):
             raise StateError(f"state of Whitewash must have clients, rejections and last_round; {error!r}") from error
         super().load_state_dict(state)
         self._rejections, self._last_round = counts, last_round
+
+
+@dataclass(kw_only=True, eq=False)
+class Braggart(Wrapper):
+    """Braggart: another attack, by clients that claim to have many times the examples they have.
+
+    Who averages by the number of examples, as FedAvg does, follows whoever claims most; and the number is the
+    client's word. Defenses that do not look at it do not notice the difference.
+
+    Parameters
+    ----------
+    inner
+        What the attackers send: label flip by default; in a configuration its name, with its options beside it.
+    times
+        How many times their true number they claim.
+
+    References
+    ----------
+    Portnoy, Tirosh, Hendler, Towards federated learning with Byzantine-robust client weighting (Applied
+    Sciences 12(17), 2022).
+    """
+
+    inner: Attack = field(default_factory=LabelFlip)
+    times: float = 1e6
+
+    default_inner: ClassVar[str] = "label-flip"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("times", self.times)
+
+    def claims(self, examples: Sequence[int], /) -> Sequence[float]:
+        """Return the claims of the inner attack, enlarged."""
+        return [self.times * claim for claim in self.inner.claims(examples)]

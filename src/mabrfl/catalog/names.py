@@ -109,6 +109,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Entry]] = {
         "sleeper": Entry("mabrfl.attacks.wrapping:Sleeper"),
         "on-off": Entry("mabrfl.attacks.wrapping:OnOff"),
         "whitewash": Entry("mabrfl.attacks.wrapping:Whitewash"),
+        "braggart": Entry("mabrfl.attacks.wrapping:Braggart"),
         "backdoor": Entry("mabrfl.attacks.backdoor:Backdoor"),
         "agr-mab-rfl": Entry("mabrfl.attacks.tailored:AgrMabRfl"),
     },

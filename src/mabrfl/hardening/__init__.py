@@ -4,7 +4,15 @@ One small function per mechanism, each with its option in :class:`HardenedOption
 says what each stops, what it costs and what it does not stop.
 """
 
-from mabrfl.hardening.copies import copy_blame, disjoint, of_one_mind, representative, residual_cosines, similar_groups
+from mabrfl.hardening.copies import (
+    copy_blame,
+    disjoint,
+    minority,
+    of_one_mind,
+    representative,
+    residual_cosines,
+    similar_groups,
+)
 from mabrfl.hardening.foreign import Suspicion, branches, foreign_clients, separations
 from mabrfl.hardening.influence import bounded_claims, clipped_lengths, independent_votes, weighted_median
 from mabrfl.hardening.options import HardenedOptions
@@ -23,6 +31,7 @@ __all__ = [
     "disjoint",
     "foreign_clients",
     "independent_votes",
+    "minority",
     "of_one_mind",
     "representative",
     "residual_cosines",

@@ -78,6 +78,17 @@ def disjoint(found: Sequence[NDArray[np.intp]], seats: int) -> list[NDArray[np.i
     return result
 
 
+def minority(part: float, whole: float) -> bool:
+    """Whether a part is less than half of the whole, and not by rounding alone.
+
+    Examples
+    --------
+    >>> minority(0.7 + 0.7 + 0.7, 0.7 * 6), minority(2, 5)
+    (False, True)
+    """
+    return 2 * part < whole * (1 - _TINY)
+
+
 def of_one_mind(mass: Vector, apart: NDArray[np.bool_], grouped: NDArray[np.bool_]) -> bool:
     """Whether those who are not ``apart`` are a majority without such groups of its own.
 
@@ -95,7 +106,7 @@ def of_one_mind(mass: Vector, apart: NDArray[np.bool_], grouped: NDArray[np.bool
         Members of groups that would be found if less were asked of them.
     """
     rest = ~apart
-    return bool(2 * mass[apart].sum() < mass.sum() and 2 * mass[rest & grouped].sum() < mass[rest].sum())
+    return minority(mass[apart].sum(), mass.sum()) and minority(mass[rest & grouped].sum(), mass[rest].sum())
 
 
 def representative(members: NDArray[np.intp], trust: Vector, consistency: Vector, lead: float) -> int:

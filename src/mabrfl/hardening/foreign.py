@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster import hierarchy
 
-from mabrfl.hardening.copies import of_one_mind
+from mabrfl.hardening.copies import minority, of_one_mind
 from mabrfl.screening.non_sybil import principal_scores
 
 Matrix = NDArray[np.float64]
@@ -116,6 +116,7 @@ def foreign_clients(
     suspicion: float = 0.3,
     groups: Literal["every", "first"] = "every",
     guard: bool = True,
+    spent: float = 0.0,
 ) -> tuple[Mask, list[Suspicion]]:
     """Mark the members of groups that are foreign to the rest, one group after the other.
 
@@ -133,6 +134,9 @@ def foreign_clients(
         What each client counts: its reputation.
     separation, small_group, aligned, suspicion, groups
         See :class:`~mabrfl.hardening.options.HardenedOptions`; a separation of 0 marks nobody.
+    guard, spent
+        Whether majorities are guarded; and the mass of those who are not compared, because they have no voice
+        any more or were not there: together with them, too, the foreign must be less than half of all.
 
     Returns
     -------
@@ -152,7 +156,8 @@ def foreign_clients(
     if guard and foreign.any():
         rest = np.flatnonzero(~foreign)
         grouped, _ = _one_after_the_other(cosines, mass, rest, _LENIENT, settings)
-        if not of_one_mind(mass, foreign, grouped):
+        gone = mass[foreign].sum() + spent
+        if not (minority(gone, mass.sum() + spent) and of_one_mind(mass, foreign, grouped)):
             foreign[:] = False
     return foreign, suspicions
 
@@ -174,7 +179,7 @@ def _one_after_the_other(
         if not found.rejected:
             break
         marked[seats] = True
-        if 2 * mass[marked].sum() >= total:
+        if not minority(mass[marked].sum(), total):
             break
         alive = np.setdiff1d(alive, seats)
     return marked, suspicions

@@ -46,16 +46,17 @@ def clipped_lengths(
     return np.full(len(norms), typical if step_size == "typical" else np.mean(norms))
 
 
-def bounded_claims(claims: Vector, typical: float, bound: float = 1.5) -> Vector:
+def bounded_claims(claims: Vector, typical: float, bound: float = 1.0) -> Vector:
     """Return what the numbers of examples that clients claim are worth: in units of a ``typical`` claim, up to a bound.
 
     Clients with more data know more, and lying about it is free. So claims are truncated [1]_, here at so many
-    times the typical one; with a ``bound`` of 0 they count nothing.
+    times the typical one: up to it with a bound of 1, so that a claim can only lower one's vote. With a bound
+    of 0 they count nothing.
 
     Examples
     --------
     >>> bounded_claims(np.array([25.0, 100.0, 1e9]), typical=100.0)
-    array([0.25, 1.  , 1.5 ])
+    array([0.25, 1.  , 1.  ])
 
     References
     ----------
@@ -67,7 +68,7 @@ def bounded_claims(claims: Vector, typical: float, bound: float = 1.5) -> Vector
     return np.maximum(np.minimum(claims, bound * typical) / typical, _LEAST)
 
 
-def independent_votes(cosines: NDArray[np.float64], weights: Vector) -> Vector:
+def independent_votes(weights: Vector, *views: NDArray[np.float64]) -> Vector:
     r"""Divide each client's vote by the number of votes that its direction has already.
 
     With residual cosines :math:`r_{kj}` (see :func:`~mabrfl.hardening.copies.residual_cosines`),
@@ -76,7 +77,15 @@ def independent_votes(cosines: NDArray[np.float64], weights: Vector) -> Vector:
 
     so m clients with a common residual direction have together m / (1 + (m - 1) r) votes: one if they
     send copies, almost m if they are independent. The sum is the design effect of cluster sampling
-    (Kish 1965).
+    (Kish 1965). Of several views of the same clients (their momenta, and what they sent this round), each pair
+    is judged by that in which it agrees most: whoever behaved for long may still send one thing with many voices.
+
+    Parameters
+    ----------
+    weights
+        Votes before.
+    views
+        Cosines, each an ``(n, n)`` matrix.
 
     Examples
     --------
@@ -84,13 +93,13 @@ def independent_votes(cosines: NDArray[np.float64], weights: Vector) -> Vector:
 
     >>> common, rows = np.eye(7)[0], np.eye(7)[[1, 1, 1, 4, 5, 6]]
     >>> rows = 0.8 * common + 0.6 * rows
-    >>> votes = independent_votes(rows @ rows.T, np.ones(6))
+    >>> votes = independent_votes(np.ones(6), rows @ rows.T)
     >>> bool(votes[:3].sum() < 0.5 * votes[3:].sum())
     True
     """
-    if len(cosines) < _FEWEST:
+    if len(weights) < _FEWEST:
         return weights
-    shared = np.clip(residual_cosines(cosines, weights), 0, None)
+    shared = np.maximum.reduce([residual_cosines(cosines, weights) for cosines in views]).clip(0, None)
     np.fill_diagonal(shared, 0)
     return np.asarray(weights / (1 + shared.sum(axis=1)))
 

@@ -70,18 +70,21 @@ class HardenedOptions:
         the others.
     groups
         Examine ``every`` group of the hierarchical clustering, or only its ``first`` division.
+    at_once
+        Look for foreign groups among what was sent this round as well, not only among momenta; nobody is rejected
+        for that unless those who are left are present and hold most of the reputation of all.
     majority
         Groups are weighed by ``reputation`` or by ``heads``.
     claims
         Votes in the step grow with the number of examples that a client claims, up to so many times the
-        median by reputation of what the panel's members claimed last; 0 ignores what they claim.
+        median, by reputation, of what all who are not rejected claimed last; 0 ignores what they claim.
     independence
         Clients whose residual momenta agree share their vote in the step.
     trust_weights
         Weigh clients in the step by their reputation.
     step_size
-        Lengths in the step: ``clipped``, all the ``typical`` one (the median by reputation of what the
-        panel sent last), or all the ``mean`` of this round's.
+        Lengths in the step: ``clipped``, all the ``typical`` one (the median, by reputation, of what all who are
+        not rejected sent last), or all the ``mean`` of this round's.
     clip
         At how many times the typical length lengths are clipped.
     """
@@ -115,8 +118,9 @@ class HardenedOptions:
     aligned: float = 0.8
     suspicion: float = 0.3
     groups: Literal["every", "first"] = "every"
+    at_once: bool = True
     majority: Literal["reputation", "heads"] = "reputation"
-    claims: float = 1.5
+    claims: float = 1.0
     independence: bool = True
     trust_weights: bool = True
     step_size: Literal["clipped", "typical", "mean"] = "clipped"

@@ -13,6 +13,7 @@ from mabrfl.hardening import influence
 from mabrfl.hardening.copies import (
     copy_blame,
     disjoint,
+    minority,
     of_one_mind,
     representative,
     residual_cosines,
@@ -94,12 +95,12 @@ class HardenedRule:
         """Judge one round."""
         chosen = self.options
         panel = convene(cohort, self._memory, history=chosen.memory, rounds=chosen.panel_rounds, size=chosen.panel_size)
-        typical = self._typical(cohort, panel)
         found = _Findings.none(len(panel))
         groups = self._find_copies(cohort, panel, found)
         self._judge_copies(groups, panel, found)
-        suspicions = self._find_foreign(groups, panel, found)
+        suspicions = self._find_foreign(cohort, groups, panel, found)
         self._spare(panel, found)
+        typical = self._typical(cohort, panel, found)
         weights = self._weights(cohort, panel, found, typical)
         return Decision(
             weights=weights,
@@ -110,14 +111,19 @@ class HardenedRule:
             facts=_facts(panel, found, suspicions, typical.length),
         )
 
-    def _typical(self, cohort: Cohort, panel: Panel) -> _Sent:
-        """Return the medians, by reputation, of the lengths and claims that the panel's members sent last."""
+    def _mass(self, panel: Panel) -> NDArray[np.float64]:
+        """Return what each seat counts where majorities are asked for."""
+        return panel.trust if self.options.majority == "reputation" else np.ones(len(panel))
+
+    def _typical(self, cohort: Cohort, panel: Panel, found: _Findings) -> _Sent:
+        """Return the medians, by reputation, of the lengths and claims sent last by all who are not rejected now."""
         self._sent = {client: sent for client, sent in self._sent.items() if client in cohort.reputation}
         arrived = zip(cohort.norms.tolist(), cohort.num_examples.tolist(), strict=True)
         self._sent.update(zip(cohort.ids, (_Sent(*each) for each in arrived), strict=True))
-        known = [seat for seat, client in enumerate(panel.ids) if client in self._sent]
-        sent = np.array([self._sent[panel.ids[seat]] for seat in known])
-        return _Sent(*(influence.weighted_median(column, panel.trust[known]) for column in sent.T))
+        rejected = {client for client, silent in zip(panel.ids, found.silent, strict=True) if silent}
+        heard = [client for client in self._sent if client not in rejected]
+        sent, trust = np.array([self._sent[client] for client in heard]), cohort.trust(heard)
+        return _Sent(*(influence.weighted_median(column, trust) for column in sent.T))
 
     def _find_copies(self, cohort: Cohort, panel: Panel, found: _Findings) -> list[NDArray[np.intp]]:
         """Look for copies among this round's updates, and among the momenta of the whole panel."""
@@ -163,7 +169,7 @@ class HardenedRule:
             apart = nothing.copy()
             for group in groups:
                 apart[group] = True
-            if not self.options.majority_guard or of_one_mind(panel.trust, apart, alike):
+            if not self.options.majority_guard or of_one_mind(self._mass(panel), apart, alike):
                 for group in groups:
                     found.group_size[group] = len(group)
                 return groups
@@ -190,38 +196,59 @@ class HardenedRule:
         They are a minority of all who are known, and yet may have only been drawn together.
         """
         rejected = found.silent[: panel.present]
-        trust = panel.trust[: panel.present]
+        mass = self._mass(panel)[: panel.present]
         if rejected.all():
             found.events.append("nobody-left")
             found.reasons[: panel.present] = ["accepted"] * panel.present
             found.silent[: panel.present] = False
             found.credit[: panel.present] = 0.0
-        elif self.options.majority_guard and 2 * trust[rejected].sum() >= trust.sum():
+        elif self.options.majority_guard and not minority(mass[rejected].sum(), mass.sum()):
             found.events.append("majority-present")
             found.credit[: panel.present][rejected] = 0.0
 
-    def _find_foreign(self, groups: list[NDArray[np.intp]], panel: Panel, found: _Findings) -> list[Suspicion]:
-        """Look for foreign groups among all who still have a voice; whoever copied one of their members is foreign."""
-        chosen = self.options
-        voices = np.flatnonzero(~found.silent)
-        mass = panel.trust[voices] if chosen.majority == "reputation" else np.ones(len(voices))
+    def _find_foreign(
+        self, cohort: Cohort, groups: list[NDArray[np.intp]], panel: Panel, found: _Findings
+    ) -> list[Suspicion]:
+        """Look for foreign groups among all who still have a voice; whoever copied one of their members is foreign.
+
+        First by their momenta, then by what they sent this round. There, nobody stands in for the absent, and
+        liars may be a majority by chance: the guard then asks that those who stay are a majority of the panel.
+        """
+        foreign, suspicions = self._foreign_among(panel.cosines, np.flatnonzero(~found.silent), panel)
+        self._reject_foreign(foreign, groups, found)
+        if self.options.at_once and self.options.memory:
+            here = np.flatnonzero(~found.silent[: panel.present])
+            foreign, more = self._foreign_among(cohort.cosines, here, panel)
+            self._reject_foreign(foreign, groups, found)
+            suspicions += more
+        return suspicions
+
+    def _foreign_among(
+        self, cosines: NDArray[np.float64], voices: NDArray[np.intp], panel: Panel
+    ) -> tuple[NDArray[np.intp], list[Suspicion]]:
+        """Return which of these seats are foreign, and the groups that were examined."""
+        chosen, mass = self.options, self._mass(panel)
         foreign, suspicions = foreign_clients(
-            panel.cosines[np.ix_(voices, voices)],
-            mass,
+            cosines[np.ix_(voices, voices)],
+            mass[voices],
             separation=chosen.separation,
             small_group=chosen.small_group,
             aligned=chosen.aligned,
             suspicion=chosen.suspicion,
             groups=chosen.groups,
             guard=chosen.majority_guard,
+            spent=float(np.delete(mass, voices).sum()),
         )
-        rejected = voices[foreign]
+        groups = [Suspicion(voices[each.members], each.separation, each.needed, each.cosine) for each in suspicions]
+        return voices[foreign], groups
+
+    @staticmethod
+    def _reject_foreign(rejected: NDArray[np.intp], groups: list[NDArray[np.intp]], found: _Findings) -> None:
         for group in groups:
             if np.isin(group, rejected).any():
                 rejected = np.union1d(rejected, group)
         found.credit[rejected] = 1.0
         found.reject(rejected, "outlier")
-        return [Suspicion(voices[each.members], each.separation, each.needed, each.cosine) for each in suspicions]
 
     def _weights(self, cohort: Cohort, panel: Panel, found: _Findings, typical: _Sent) -> NDArray[np.float64]:
         """Return what each update is multiplied by in the step."""
@@ -230,7 +257,8 @@ class HardenedRule:
         used = np.flatnonzero(~found.silent[:n])
         votes = panel.trust[used] if chosen.trust_weights else np.ones(len(used))
         if chosen.independence:
-            votes = influence.independent_votes(panel.cosines[np.ix_(used, used)], votes)
+            among = np.ix_(used, used)
+            votes = influence.independent_votes(votes, panel.cosines[among], cohort.cosines[among])
         votes = votes * influence.bounded_claims(cohort.num_examples[used], typical.examples, chosen.claims)
         lengths = influence.clipped_lengths(cohort.norms[used], typical.length, chosen.step_size, chosen.clip)
         weights[used] = votes / votes.sum() * lengths / cohort.norms[used]

@@ -23,7 +23,8 @@ class Budgeted:
     num_selected
         m, the number of clients per round; all of them if there are fewer.
     explore
-        Share of the budget, rounded up, that does not go by draws: in odd rounds to the clients about which
+        Share of the budget that does not go by draws (a fraction of a place is one place in that fraction of the
+        rounds, by lot): in odd rounds to the clients about which
         least is known (the smallest B + M, among those not believed to be malicious, M <= 2 B; ties by
         lot), in even rounds by lot, so that nobody is shut out for good.
     """
@@ -43,7 +44,8 @@ class Budgeted:
         lot = candidates.uniforms("explore")
         hopeful = np.flatnonzero(candidates.malicious <= 2 * candidates.benign)
         order = np.argsort(lot) if candidates.round % 2 == 0 else hopeful[np.lexsort((lot[hopeful], known[hopeful]))]
-        explored = order[: min(math.ceil(self.explore * budget), len(order))]
+        places = math.floor(self.explore * budget + candidates.rng("explore-places").uniform())
+        explored = order[: min(places, len(order))]
         draws = beta_draws(candidates)
         draws[explored] = np.inf
         best = np.argsort(-draws, kind="stable")[:budget]
