@@ -19,6 +19,7 @@ import mabrfl as package
 from mabrfl.cli.once import duration
 from mabrfl.experiments.grid import load_sweep
 from mabrfl.experiments.plan import folder_of
+from mabrfl.experiments.runner import run_cell
 from mabrfl.experiments.sweep import run_sweep
 from mabrfl.recording import read_rounds, read_summary
 
@@ -104,6 +105,23 @@ def test_failed_cells_are_listed_and_are_an_error_of_their_own(call: Callable[..
     del sys.modules["mine"]
     importlib.invalidate_caches()
     assert call("--retry-failed").code == 0
+
+
+def test_a_refused_checkpoint_is_a_note_with_the_name_of_the_cell(call: Callable[..., Any], tmp_path: Path) -> None:
+    cell = load_sweep(tmp_path / "tiny.toml").cells[0]
+    folder = folder_of(tmp_path / "runs" / "tiny", cell.key)
+
+    def stop(record: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_cell(cell.config, folder, on_record=stop)
+    (tmp_path / "runs" / "tiny" / ".lock").touch()
+    (folder / "checkpoint" / "round-0000001.json").write_text("{}")
+    lines = call("--only", "seed=0", "--only", "defense=fedavg").out.splitlines()
+    assert lines[1] == "[0/1] started: defense=fedavg, seed=0"
+    assert lines[2].startswith("note: defense=fedavg, seed=0: checkpoint of round 1 refused: round-0000001.json: ")
+    assert lines[3] == "note: defense=fedavg, seed=0: no usable checkpoint: starting again with round 1"
 
 
 def test_time_runs_out_without_an_error(call: Callable[..., Any]) -> None:

@@ -19,7 +19,7 @@ from killing import ended, forked, killed_after, outcome
 from mabrfl.errors import ConfigError, DatasetError, OutputError
 from mabrfl.experiments.grid import Sweep, parse_sweep
 from mabrfl.experiments.locking import claimed
-from mabrfl.experiments.plan import Pace, estimate, folder_of, standing
+from mabrfl.experiments.plan import Pace, estimate, folder_of, plan_entries, standing
 from mabrfl.experiments.progress import Progress, Unwatched
 from mabrfl.experiments.results import load_results
 from mabrfl.experiments.runner import run_cell
@@ -115,10 +115,16 @@ class Journal(Unwatched):
         self.starts: list[str] = []
         self.ends: list[str] = []
         self.workers: list[int] = []
+        self.rounds: list[int] = []
+        self.notes: list[str] = []
 
     def started(self, job: Any) -> None:
         self.starts.append(job.cell.key)
         self.workers.append(job.workers)
+        self.rounds.append(job.round)
+
+    def noted(self, job: Any, note: str) -> None:
+        self.notes.append(note)
 
     def ended(self, known: Any, outcome: str, seconds: float) -> None:
         self.ends.append(outcome)
@@ -300,6 +306,42 @@ def test_a_checkpoint_that_a_finished_cell_could_not_remove_is_removed_later(tmp
     save_checkpoint(left, {}, round=2, config_hash=wanted.cells[0].key)
     assert run(wanted, tmp_path / "r").count("done") == 1
     assert not left.exists()
+
+
+def begun(wanted: Sweep, results: Path, rounds: int, checkpoint_every: int = 1) -> Path:
+    """Run some rounds of a sweep's first cell, and return its folder."""
+
+    def stop(record: Any) -> None:
+        if record.round == rounds:
+            raise KeyboardInterrupt
+
+    folder = folder_of(results, wanted.cells[0].key)
+    with pytest.raises(KeyboardInterrupt):
+        run_cell(wanted.cells[0].config, folder, on_record=stop, checkpoint_every=checkpoint_every)
+    (results / "cells.json").write_text(json.dumps(plan_entries(wanted.cells)))
+    (results / ".lock").touch()
+    return folder
+
+
+def test_a_refused_checkpoint_is_told_and_logged_and_the_true_round_with_it(tmp_path: Path) -> None:
+    wanted = sweep("")
+    folder = begun(wanted, tmp_path / "r", rounds=2)
+    (newest,) = (folder / "checkpoint").glob("*2.json")
+    newest.write_bytes(newest.read_bytes()[:-20])
+    journal = Journal()
+    assert run(wanted, tmp_path / "r", monitor=journal).count("done") == 1
+    assert journal.rounds == [1]
+    (note,) = journal.notes
+    assert "round 2" in note
+    assert f"note: {note}" in (tmp_path / "r" / "logs" / f"{wanted.cells[0].key[:16]}.txt").read_text().splitlines()
+
+
+def test_a_cell_is_said_to_go_on_where_its_checkpoint_is_not_where_its_records_end(tmp_path: Path) -> None:
+    wanted = parse_sweep(BASE.replace("rounds = 3", "rounds = 6").encode())
+    begun(wanted, tmp_path / "r", rounds=5, checkpoint_every=2)
+    journal = Journal()
+    assert run(wanted, tmp_path / "r", monitor=journal).count("done") == 1
+    assert (journal.rounds, journal.notes) == ([4], [])
 
 
 def test_only_some_cells_are_run_and_the_plan_keeps_all(tmp_path: Path) -> None:

@@ -162,7 +162,15 @@ class _Scheduler:
         job.round = progress.standings[cell.key].rounds
         progress.running[cell.key] = job
         self._attempts[cell.key] = self._attempts.get(cell.key, 0) + 1
-        self._monitor.started(job)
+        if not job.round:
+            self._monitor.started(job)
+
+    def _begun(self, job: Job, notes: Sequence[str]) -> None:
+        """Pass on where a cell goes on, which only its process knows: not every recorded round has a good checkpoint."""
+        if self._progress.standings[job.cell.key].rounds:
+            self._monitor.started(job)
+        for note in notes:
+            self._monitor.noted(job, note)
 
     def _listen(self) -> None:
         running = list(self._progress.running.values())
@@ -174,6 +182,9 @@ class _Scheduler:
         for job in running:
             ended = job.ended
             for message in job.news():
+                if message["kind"] == "begun":
+                    self._begun(job, message["notes"])
+                    continue
                 self._progress.pace.learn(job.cell.config, message["seconds"] * job.workers)
                 self._monitor.advanced(job)
             if ended:
