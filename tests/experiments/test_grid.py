@@ -293,14 +293,14 @@ def test_only_refuses_what_no_cell_has() -> None:
 
 
 def test_what_changed_since_last_time_is_named_by_its_key() -> None:
-    before = plan_entries(sweep("base.rounds = 5\naxes.seed = [1, 2]\naxes.defense = ['krum', 'median']").cells)
+    before = plan_entries(sweep("base.rounds = 5\naxes.seed = [1, 2]\naxes.defense = ['krum', 'median']").cells, "x")
     now = sweep(
         "base.rounds = 6\nbase.training.epochs = 1\naxes.seed = [1, 3]\naxes.defense = ['krum', 'median']"
     ).cells
     found = changes(before, now)
     assert set(found.values()) == {"rounds: 5 -> 6, training.epochs: 3 -> 1"}
     assert set(found) == {cell.key for cell in now if cell.config.seed == 1}
-    assert changes(plan_entries(now), now) == {}
+    assert changes(plan_entries(now, "x"), now) == {}
     assert changes([], now) == {}
 
 

@@ -255,6 +255,46 @@ def test_a_folder_that_is_not_a_sweeps_is_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["thesis.tex"]
 
 
+def test_a_folder_of_another_sweep_is_refused_and_one_of_an_older_state_is_not(tmp_path: Path) -> None:
+    def named(name: str, seeds: str) -> Sweep:
+        return parse_sweep((BASE + f"[axes]\nseed = {seeds}").encode(), default_name=name)
+
+    def plan() -> bytes:
+        return (tmp_path / "cells.json").read_bytes() + (tmp_path / "sweep.toml").read_bytes()
+
+    run(named("one", "[0]"), tmp_path)
+    before = plan()
+    with pytest.raises(OutputError, match="is the folder of another sweep, one: none of its cells is one of other"):
+        run(named("other", "[1]"), tmp_path)
+    assert plan() == before
+    for sweep_of_it in (named("other", "[0, 1]"), named("other", "[2]")):
+        run(sweep_of_it, tmp_path, only=[])
+        assert plan() != before
+
+
+def test_the_name_of_a_sweep_is_known_from_its_file_if_the_plan_does_not_say_it(tmp_path: Path) -> None:
+    wanted = parse_sweep(b"name = 'one'\n" + BASE.encode())
+    run(wanted, tmp_path, only=[])
+    entries = json.loads((tmp_path / "cells.json").read_text())
+    (tmp_path / "cells.json").write_text(
+        json.dumps([{key: entry[key] for key in ("key", "config", "axes")} for entry in entries])
+    )
+    with pytest.raises(OutputError, match="another sweep, one"):
+        run(sweep("seed = 7"), tmp_path)
+    run(parse_sweep(b"name = 'one'\n" + BASE.replace("clients = 6", "clients = 7").encode()), tmp_path, only=[])
+
+
+def test_a_copied_folder_without_its_hidden_file_is_a_sweeps_all_the_same(tmp_path: Path) -> None:
+    wanted = sweep("")
+    run(wanted, tmp_path, only=[])
+    (tmp_path / ".lock").unlink()
+    run(wanted, tmp_path, only=[])
+    (tmp_path / ".lock").unlink()
+    (tmp_path / "cells.json").write_text('{"somebody": "else\'s"}')
+    with pytest.raises(OutputError, match="not that of a sweep"):
+        run(wanted, tmp_path, only=[])
+
+
 def kill_until_done(wanted: Sweep, results: Path, kills: int, draw: random.Random, longest: float) -> None:
     """Run a sweep in processes that are killed at random moments; check after each that nothing done is touched."""
     done: dict[Path, tuple[int, int, bytes]] = {}
@@ -318,7 +358,7 @@ def begun(wanted: Sweep, results: Path, rounds: int, checkpoint_every: int = 1) 
     folder = folder_of(results, wanted.cells[0].key)
     with pytest.raises(KeyboardInterrupt):
         run_cell(wanted.cells[0].config, folder, on_record=stop, checkpoint_every=checkpoint_every)
-    (results / "cells.json").write_text(json.dumps(plan_entries(wanted.cells)))
+    (results / "cells.json").write_text(json.dumps(plan_entries(wanted.cells, wanted.name)))
     (results / ".lock").touch()
     return folder
 

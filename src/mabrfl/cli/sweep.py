@@ -25,7 +25,7 @@ from mabrfl.errors import ConfigError, SweepError
 from mabrfl.experiments.adoption import adoptable, with_adopted
 from mabrfl.experiments.cells import PlannedCell, select
 from mabrfl.experiments.grid import Sweep, load_sweep
-from mabrfl.experiments.plan import Pace, Standing, changes, estimate, last_plan, standing
+from mabrfl.experiments.plan import Pace, Standing, changes, estimate, last_plan, refuse_others_folder, standing
 from mabrfl.experiments.progress import Progress
 from mabrfl.experiments.results import Cell
 from mabrfl.experiments.sweep import run_sweep
@@ -164,6 +164,7 @@ def show_plan(
     found: Mapping[str, Cell],
 ) -> None:
     """Print where every cell stands (or will, once those found elsewhere are adopted), what changed, and the time."""
+    refuse_others_folder(results, sweep.name, sweep.cells)
     before = last_plan(results)
     changed = changes(before, cells)
     # Cells that were not asked for have been measured as well.
