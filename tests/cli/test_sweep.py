@@ -17,6 +17,7 @@ import pytest
 
 import mabrfl as package
 from mabrfl.cli.once import duration
+from mabrfl.experiments.cell import record_failure
 from mabrfl.experiments.grid import load_sweep
 from mabrfl.experiments.plan import folder_of
 from mabrfl.experiments.runner import run_cell
@@ -78,6 +79,40 @@ def test_the_plan_says_what_runs_why_and_how_long_and_touches_nothing(call: Call
     assert "6 cells: 6 to do" in changed
     (tmp_path / "tiny.toml").write_text(TEXT)
     assert "changed" not in call("--plan").out
+
+
+def test_the_plan_heeds_the_options_of_the_run(
+    call: Callable[..., Any], mabrfl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert call("--only", "seed=0").code == 0
+    monkeypatch.setattr("mabrfl.experiments.sharing.available_cores", lambda: 6)
+    for options, processes in (
+        (("--jobs", "1"), 6),
+        (("--jobs", "1", "--workers", "2"), 2),
+        (("--jobs", "4"), 4),
+        (("--workers", "3"), 6),
+        (("--workers", "5"), 5),
+        ((), 6),
+    ):
+        assert f"on {processes} processes" in mabrfl("sweep", "tiny.toml", "--plan", *options).out, options
+    assert "time budget stops it" in call("--plan", "--time-budget", "0.001s").out
+    assert "time budget" not in call("--plan", "--time-budget", "9h").out
+    record_failure(folder_of(tmp_path / "runs" / "tiny", load_sweep("tiny.toml").cells[1].key), "Error", "no luck")
+    assert "2 done, 1 failed, 1 to do; about" in call("--plan").out
+    one = call("--plan", "--only", "defense=fedavg").out
+    assert one.splitlines()[-1] == "2 cells: 1 done, 1 failed"
+    again = call("--plan", "--retry-failed", "--only", "defense=fedavg").out
+    assert "2 cells: 1 done, 1 failed; 1 that failed run again; about" in again
+
+
+def test_what_is_done_is_not_said_to_have_changed(call: Callable[..., Any], tmp_path: Path) -> None:
+    other = TEXT.replace("epochs = 1", "epochs = 2")
+    assert call("--only", "seed=0").code == 0
+    (tmp_path / "tiny.toml").write_text(other)
+    assert call("--only", "seed=1", "--only", "defense=median").code == 0
+    (tmp_path / "tiny.toml").write_text(TEXT)
+    assert "so 2 run again: training.epochs: 2 -> 1" in call("--plan").out
+    assert "changed" not in call("--plan", "--only", "seed=0").out
 
 
 def test_only_takes_several_values_and_keys(call: Callable[..., Any], tmp_path: Path) -> None:

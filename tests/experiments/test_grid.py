@@ -304,6 +304,20 @@ def test_what_changed_since_last_time_is_named_by_its_key() -> None:
     assert changes([], now) == {}
 
 
+def test_a_cell_changed_from_the_one_most_like_it_at_its_place_and_not_from_one_that_is_still_planned() -> None:
+    def two(rounds: int, *more: str) -> Sweep:
+        grids = ["base = { defense = 'fedavg', preset = 'paper' }", f"base.rounds = {rounds}", *more]
+        return sweep("\n".join(f"[[grid]]\n{grid}\naxes.seed = [1, 2]" for grid in grids))
+
+    now = two(7).cells
+    for before in (two(6).cells, two(6).cells[::-1]):
+        found = changes(plan_entries(before, "x"), now)
+        assert set(found) == {cell.key for cell in now if cell.config.defense == "mab-rfl"}
+        assert set(found.values()) == {"rounds: 6 -> 7"}
+    # A grid that is new has nothing to have changed from.
+    assert changes(plan_entries(now, "x"), two(7, "base = { defense = 'krum' }").cells) == {}
+
+
 def test_the_experiments_of_the_repository_are_all_there() -> None:
     names = {path.stem for path in EXPERIMENTS}
     tables = {f"table1-{data}{size}" for data in ("mnist", "cifar10") for size in ("", "-laptop")}

@@ -221,6 +221,13 @@ def _name_in(file: Path) -> Any:
 def changes(before: Sequence[Mapping[str, Any]], cells: Sequence[PlannedCell]) -> dict[str, str]:
     r"""Return, for each cell that is not what it was at the same place on the axes last time, what is different.
 
+    Parameters
+    ----------
+    before
+        The plan of last time.
+    cells
+        All of the sweep's, now.
+
     Examples
     --------
     >>> from mabrfl.experiments.grid import parse_sweep
@@ -228,19 +235,34 @@ def changes(before: Sequence[Mapping[str, Any]], cells: Sequence[PlannedCell]) -
     >>> list(changes([{"key": c.key, "config": c.plain_config, "axes": dict(c.axes)} for c in old], new).values())
     ['rounds: 5 -> 6']
     """
-    known = {entry["key"] for entry in before}
-    places = {json.dumps(entry.get("axes", {}), sort_keys=True): entry for entry in before}
+    known, planned = {entry["key"] for entry in before}, {cell.key for cell in cells}
+    places: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for entry in before:
+        # What is still planned has not become something else.
+        if entry["key"] not in planned:
+            places[_place(entry.get("axes", {}))].append(flat(entry.get("config", {})))
     found = {}
     for cell in cells:
-        entry = places.get(json.dumps(dict(cell.axes), sort_keys=True))
-        if cell.key not in known and entry is not None:
-            found[cell.key] = _difference(flat(entry.get("config", {})), cell.settings)
+        # Several grids may have cells at one place; a cell is the successor of the one that is most like it.
+        there = places.get(_place(cell.axes), [])
+        if cell.key not in known and there:
+            now = cell.settings
+            nearest = min(there, key=lambda settings: len(_differing(settings, now)))
+            found[cell.key] = _difference(nearest, now)
     return found
 
 
-def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def _place(axes: Mapping[str, Any]) -> str:
+    return json.dumps(dict(axes), sort_keys=True)
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     absent = object()
-    keys = [key for key in (*now, *(before.keys() - now.keys())) if before.get(key, absent) != now.get(key, absent)]
+    return [key for key in (*now, *sorted(before.keys() - now.keys())) if before.get(key, absent) != now.get(key, absent)]
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    keys = _differing(before, now)
     told = [f"{key}: {_shown(before, key)} -> {_shown(now, key)}" for key in keys[:_MOST_SHOWN]]
     more = len(keys) - _MOST_SHOWN
     return ", ".join(told) + (f" and {more} more" if more > 0 else "")
