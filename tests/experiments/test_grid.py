@@ -99,6 +99,65 @@ def test_grids_add_up_and_what_is_the_same_is_run_once() -> None:
     assert len({cell.key for cell in cells}) == 4
 
 
+def test_cells_at_the_same_place_of_different_grids_are_told_apart_by_what_differs() -> None:
+    text = """
+    [[grid]]
+    base = { defense = "fedavg", preset = "paper" }
+    axes.seed = [1, 2]
+    [[grid]]
+    axes.seed = [1]
+    [[grid]]
+    base = { rounds = 5 }
+    axes.seed = [1]
+    [[grid]]
+    base = { defense = "median", rounds = 6 }
+    axes.seed = [3]
+    [[grid]]
+    base = { rounds = 7, preset = "paper" }
+    axes.seed = [1]
+    axes.defense = ["fedavg", "krum"]
+    """
+    assert labels(text) == [
+        "seed=1, defense=fedavg, rounds=30",
+        "seed=2",
+        "seed=1, defense=mab-rfl, rounds=30",
+        "seed=1, defense=mab-rfl, rounds=5",
+        "seed=3",
+        "seed=1, defense=fedavg",
+        "seed=1, defense=krum",
+    ]
+    assert labels("[[grid]]\n[[grid]]\nbase.seed = 3") == ["seed=0", "seed=3"]
+    # One label for two points, and settings that only one of two cells has.
+    assert labels("axes.x = [{ label = 'a', seed = 1 }, { label = 'a', seed = 2 }]") == ["x=a, seed=1", "x=a, seed=2"]
+    lists = "axes.row = [{ label = 'a', partition.sizes = [1, 2] }, { label = 'a', partition.sizes = [3, 4] }]"
+    assert labels(lists) == ["row=a, partition.sizes=[1, 2]", "row=a, partition.sizes=[3, 4]"]
+    # What was found for one pair may be the label of another cell.
+    both = "[[grid]]\nbase = { defense = 'fedavg' }\naxes.seed = [1]\n[[grid]]\naxes.seed = [1]\n"
+    third = "[[grid]]\nbase = { clients = 9 }\naxes.seed = [1]\naxes.defense = ['fedavg']"
+    assert labels(both + third) == [
+        "seed=1, defense=fedavg, clients=20",
+        "seed=1, defense=mab-rfl",
+        "seed=1, defense=fedavg, clients=9",
+    ]
+
+
+def test_cells_that_are_written_alike_are_told_apart_by_their_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "two_of_a_kind.py").write_text("class Rule:\n    def __init__(self, x):\n        self.x = x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    points = ", ".join(f"{{ label = 'a', defense_options.x = {x} }}" for x in ("1", "'1'"))
+    cells = sweep(f"base.defense = 'two_of_a_kind:Rule'\naxes.row = [{points}]").cells
+    assert [cell.label for cell in cells] == [f"row=a, defense_options.x=1, cell={cell.key[:16]}" for cell in cells]
+    assert len(cells) == 2
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_no_two_cells_of_an_experiment_have_one_label(path: Path) -> None:
+    found = [cell.label for cell in load_sweep(path).cells]
+    assert len(set(found)) == len(found)
+
+
 def test_what_no_setting_says_cannot_make_two_cells() -> None:
     # Without an attack the share of attackers says nothing, and the number of workers never does.
     assert len(sweep("axes.attackers = [0.1, 0.3]").cells) == 1

@@ -34,7 +34,7 @@ from typing import Any
 from mabrfl.config import config_hash, load_config, resolve
 from mabrfl.config.toml import known_keys, parse_toml, read_bytes
 from mabrfl.errors import ConfigError, suggest
-from mabrfl.experiments.cells import PlannedCell, Settings, flat, label_of, matches, value_label
+from mabrfl.experiments.cells import PlannedCell, Settings, flat, label_of, matches, told_apart, value_label
 from mabrfl.recording.folder import shown
 
 MAX_CELLS = 100_000
@@ -104,7 +104,7 @@ def parse_sweep(text: bytes, source: str = "sweep", default_name: str = "sweep")
         raise ConfigError(f"{source}: {error}") from error
     if not cells:
         raise ConfigError(f"{source}: no cell is left to run")
-    return Sweep(name, tuple(cells.values()), text)
+    return Sweep(name, tuple(told_apart(cells.values())), text)
 
 
 def _grids(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
