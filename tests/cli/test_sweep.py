@@ -182,6 +182,11 @@ def test_a_terminal_gets_a_table_in_place(call: Callable[..., Any], monkeypatch:
         (["tiny.toml", "--only", "seed"], 2, "--only takes KEY=VALUE"),
         (["tiny.toml", "--only", "sed=1"], 3, "neither an axis nor a setting 'sed'; did you mean 'seed'?"),
         (["tiny.toml", "--only", "seed=7"], 3, "no cell of the sweep has seed=7"),
+        (
+            ["tiny.toml", "--only", "defense=fedavg", "--only", "defense=medain"],
+            3,
+            "no cell of the sweep has defense=medain; did you mean 'median'?",
+        ),
         (["tiny.toml", "--time-budget", "soon"], 2, "'soon' is not a time such as 90m, 1h30m or 45s"),
         (["tiny.toml", "--time-budget", "0m"], 2, "is not a time"),
         (["tiny.toml", "--jobs", "0"], 3, "jobs must be from 1 to 4096; got 0"),

@@ -295,6 +295,18 @@ MISTAKES = {
         "exclude = [{deffense = 'x'}]",
         "exclude: no axis or setting 'deffense'; did you mean 'defense'?",
     ),
+    "exclude what no combination has": (
+        "axes.defense = ['krum', 'median']\nexclude = [{defense = 'krum'}, {defense = 'medain'}]",
+        "exclude: no combination has defense=medain; did you mean 'median'?",
+    ),
+    "exclude two values that do not meet": (
+        "axes.x = [{label = 'a', seed = 1}, {label = 'b', seed = 2}]\nexclude = [{x = 'a', seed = [2, 3]}]",
+        "exclude: no combination has x=a, seed=2 or 3",
+    ),
+    "exclude an option that none has": (
+        "[[grid]]\nbase.defense = 'fedavg'\nexclude = [{defense_options.memory = 0.5}]",
+        "grid 1: exclude: no combination has defense_options.memory=0.5; no cell has that setting",
+    ),
     "nothing left": ("axes.seed = [1]\nexclude = [{seed = 1}]", "no cell is left to run"),
     "no TOML": ("axes = ", "is not valid TOML"),
     "too many": ("\n".join(f"axes.{key} = {list(range(1, 101))}" for key in ("seed", "rounds", "clients")), "at most"),
@@ -345,8 +357,12 @@ def test_only_refuses_what_no_cell_has() -> None:
     cells = sweep(GRID).cells
     with pytest.raises(ConfigError, match="neither an axis nor a setting 'defence'; did you mean 'defense'"):
         select(cells, {"defence": ["krum"]})
-    with pytest.raises(ConfigError, match=r"no cell of the sweep has attackers=0\.2 or 0\.4"):
-        select(cells, {"attackers": [0.2, 0.4]})
+    with pytest.raises(ConfigError, match=r"no cell of the sweep has attackers=0\.5"):
+        select(cells, {"attackers": [0.1, 0.3, 0.5]})
+    with pytest.raises(ConfigError, match=r"no cell of the sweep has defense=krun; did you mean 'krum'\?"):
+        select(cells, {"defense": ["mab-rfl", "krun"]})
+    with pytest.raises(ConfigError, match=r"no cell of the sweep has row=ours, defense=krum$"):
+        select(cells, {"row": ["ours"], "defense": ["krum"]})
     with pytest.raises(ConfigError, match="no cell"):
         select(cells, {"allow_majority": [0]})
 

@@ -22,7 +22,7 @@ from mabrfl.cli.stopping import Stopped
 from mabrfl.cli.sweep_live import monitor_for
 from mabrfl.errors import ConfigError, SweepError
 from mabrfl.experiments.adoption import adoptable, with_adopted
-from mabrfl.experiments.cells import PlannedCell, select
+from mabrfl.experiments.cells import PlannedCell, Typed, select
 from mabrfl.experiments.grid import Sweep, load_sweep
 from mabrfl.experiments.plan import Pace, Standing, changes, estimate, last_plan, refuse_others_folder, standing
 from mabrfl.experiments.progress import Progress
@@ -136,25 +136,25 @@ def sweep(  # the options document themselves
     show_end(console, progress, results)
 
 
-def _patterns(only: Sequence[str]) -> dict[str, list[Any]]:
+def _patterns(only: Sequence[str]) -> dict[str, list[Typed]]:
     """Return what ``--only`` asks for: for each key the values that will do."""
-    patterns: dict[str, list[Any]] = {}
+    patterns: dict[str, list[Typed]] = {}
     for pattern in only:
         key, equals, text = pattern.partition("=")
         key = key.strip()
         if not equals or not key:
             raise click.UsageError(f"--only takes KEY=VALUE, e.g. defense=krum; got {pattern!r}")
         # A label of an axis ("48 %") need not be TOML; the text as it stands will do as well.
-        patterns.setdefault(key, []).extend([text, *_parsed(text, key)])
+        patterns.setdefault(key, []).append(Typed(text, _parsed(text, key)))
     return patterns
 
 
-def _parsed(text: str, key: str) -> list[Any]:
+def _parsed(text: str, key: str) -> tuple[Any, ...]:
     """Return what a text may mean besides itself."""
     try:
-        return [share_or_count(text) if key == "attackers" else parse_value(text, key)]
+        return (share_or_count(text) if key == "attackers" else parse_value(text, key),)
     except (typer.BadParameter, ConfigError):
-        return []
+        return ()
 
 
 def show_plan(

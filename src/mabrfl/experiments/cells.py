@@ -17,6 +17,14 @@ Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Typed:
+    """A value as somebody typed it, and all that it may mean."""
+
+    text: str
+    meanings: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
 class PlannedCell:
     """One run of a sweep.
 
@@ -94,17 +102,34 @@ def select(cells: Sequence[PlannedCell], wanted: Mapping[str, Sequence[Any]]) ->
     Raises
     ------
     ConfigError
-        If a key is neither an axis nor a setting of any cell, or no cell is left.
+        If a key is neither an axis nor a setting of any cell, a value is that of no cell, or no cell is left.
     """
     names = {name for cell in cells for name in (*cell.axes, *cell.settings)}
-    for key in wanted:
+    for key, values in wanted.items():
         if key not in names:
             raise ConfigError(f"the sweep has neither an axis nor a setting '{key}'{suggest(key, names)}")
+        for value in values:
+            if hint := without_match(cells, key, [value]):
+                raise ConfigError(f"no cell of the sweep has {pattern_label({key: [value]})}{hint}")
     found = [cell for cell in cells if matches(cell, wanted)]
     if not found:
-        pattern = ", ".join(f"{key}={' or '.join(map(value_label, values))}" for key, values in wanted.items())
-        raise ConfigError(f"no cell of the sweep has {pattern}")
+        raise ConfigError(f"no cell of the sweep has {pattern_label(wanted)}")
     return found
+
+
+def without_match(cells: Iterable[PlannedCell], key: str, values: Sequence[Any]) -> str:
+    """Return what somebody may have meant by values of a key of which no cell has any; nothing if one does."""
+    known = {}
+    for cell in cells:
+        if matches(cell, {key: values}):
+            return ""
+        known |= {value_label(place[key]): None for place in (cell.axes, cell.settings) if key in place}
+    return suggest(value_label(values[0]), known) if values and known else "; no cell has that setting"
+
+
+def pattern_label(wanted: Mapping[str, Sequence[Any]]) -> str:
+    """Return in one line what :func:`matches` takes."""
+    return ", ".join(f"{key}={' or '.join(map(value_label, values))}" for key, values in wanted.items())
 
 
 def matches(cell: PlannedCell, wanted: Mapping[str, Sequence[Any]]) -> bool:
@@ -118,6 +143,8 @@ def matches(cell: PlannedCell, wanted: Mapping[str, Sequence[Any]]) -> bool:
 
 def _same(wanted: Any, value: Any) -> bool:
     """Compare as a person would: "0.3" is 0.3, but a truth value is not a number."""
+    if isinstance(wanted, Typed):
+        return any(_same(meaning, value) for meaning in (wanted.text, *wanted.meanings))
     if isinstance(wanted, bool) is isinstance(value, bool) and wanted == value:
         return True
     return isinstance(wanted, str) and wanted == value_label(value)
@@ -130,6 +157,8 @@ def label_of(axes: Mapping[str, Any]) -> str:
 
 def value_label(value: Any) -> str:
     """Return a value in one line."""
+    if isinstance(value, Typed):
+        return value.text
     return value if isinstance(value, str) else json.dumps(value)
 
 
