@@ -203,6 +203,6 @@ def test_another_sweep_or_other_settings_are_not_packed_over_it_unasked(half: Pa
     assert (tmp_path / "tiny.json.gz").read_bytes() == half.read_bytes()
     grown = parse_sweep(TEXT.replace('"fedavg", "mab-rfl"', '"fedavg", "krum"').encode())
     run(grown, tmp_path / "grown", only=grown.cells[1:2])
-    with pytest.raises(OutputError, match=r"; 1 could be taken over first .*, 1 are not planned .*--force drops all 2$"):
+    with pytest.raises(OutputError, match=r"; 1 could be taken over first .*, 1 are not planned .* drops all 2$"):
         pack(tmp_path / "grown", tmp_path / "tiny.json.gz")
     assert pack(tmp_path / "tiny", tmp_path / "tiny.json.gz", force=True).count("done") == 1

@@ -161,6 +161,14 @@ def test_no_two_cells_of_an_experiment_have_one_label(path: Path) -> None:
 def test_what_no_setting_says_cannot_make_two_cells() -> None:
     # Without an attack the share of attackers says nothing, and the number of workers never does.
     assert len(sweep("axes.attackers = [0.1, 0.3]").cells) == 1
+    # Nor does the attack without attackers: one clean cell for all of them.
+    cells = sweep("axes.attackers = [0, 0.3]\naxes.attack = ['lie', 'ipm', 'label-flip']").cells
+    assert [(cell.config.attack, cell.config.num_attackers) for cell in cells] == [
+        ("none", 0),
+        ("lie", 6),
+        ("ipm", 6),
+        ("label-flip", 6),
+    ]
     assert len(sweep("axes.workers = [1, 2]").cells) == 1
     assert len(sweep("axes.seed = [0]").cells) == len(sweep("").cells) == 1
 

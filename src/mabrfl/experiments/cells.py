@@ -119,11 +119,11 @@ def select(cells: Sequence[PlannedCell], wanted: Mapping[str, Sequence[Any]]) ->
 
 def without_match(cells: Iterable[PlannedCell], key: str, values: Sequence[Any]) -> str:
     """Return what somebody may have meant by values of a key of which no cell has any; nothing if one does."""
-    known = {}
+    known: set[str] = set()
     for cell in cells:
         if matches(cell, {key: values}):
             return ""
-        known |= {value_label(place[key]): None for place in (cell.axes, cell.settings) if key in place}
+        known |= {value_label(place[key]) for place in (cell.axes, cell.settings) if key in place}
     return suggest(value_label(values[0]), known) if values and known else "; no cell has that setting"
 
 

@@ -258,7 +258,8 @@ def _place(axes: Mapping[str, Any]) -> str:
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     absent = object()
-    return [key for key in (*now, *sorted(before.keys() - now.keys())) if before.get(key, absent) != now.get(key, absent)]
+    keys = (*now, *sorted(before.keys() - now.keys()))
+    return [key for key in keys if before.get(key, absent) != now.get(key, absent)]
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

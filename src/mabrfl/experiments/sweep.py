@@ -167,7 +167,7 @@ class _Scheduler:
             self._monitor.started(job)
 
     def _begun(self, job: Job, notes: Sequence[str]) -> None:
-        """Pass on where a cell goes on, which only its process knows: not every recorded round has a good checkpoint."""
+        """Pass on where a cell goes on, which only its process knows: not every round has a good checkpoint."""
         if self._progress.standings[job.cell.key].rounds:
             self._monitor.started(job)
         for note in notes:
