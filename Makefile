@@ -10,6 +10,8 @@ ARGS ?=
 # Experiments in order of value, and the longest time that `make sweeps` spends on each before it goes on to the next.
 SWEEPS ?= table1-mnist-laptop hardening hardening-ablation table1-mnist figure1a figure1b selection table1-cifar10-laptop
 BUDGET ?= 2h
+# --force: packed results may lose finished runs of settings that have changed since.
+PACK_FLAGS ?=
 
 BIN := $(VENV)/bin
 MADE := $(VENV)/.made
@@ -31,7 +33,7 @@ endif
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
-	@echo "  Settings: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) PIP_FLAGS= ARGS= BUDGET=$(BUDGET) MABRFL_DATA=$(MABRFL_DATA)"
+	@echo "  Settings: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) PIP_FLAGS= ARGS= BUDGET=$(BUDGET) PACK_FLAGS= MABRFL_DATA=$(MABRFL_DATA)"
 
 demo: $(RUNTIME) ## MAB-RFL against FedAvg under attack, on digits, in about a minute (no network once set up)
 	$(BIN)/mabrfl demo $(ARGS)
@@ -50,13 +52,14 @@ results: $(RUNTIME) ## Every table and figure in results/, made anew from the pa
 
 # Code 9: some cells failed, which the packed results say as well. After anything else there may be nothing to pack.
 sweeps: $(RUNTIME) ## Go on with the experiments from results/ and put what is done there; at most BUDGET for each
-	@for name in $(SWEEPS); do \
+	@left=; for name in $(SWEEPS); do \
 		packed=results/$$name.json.gz; \
 		$(BIN)/mabrfl sweep experiments/$$name.toml $$(test -e $$packed && echo --from $$packed) \
 			--time-budget $(BUDGET) $(ARGS); \
 		code=$$?; [ $$code -eq 0 ] || [ $$code -eq 9 ] || exit $$code; \
-		$(BIN)/mabrfl pack runs/$$name $$packed && $(BIN)/mabrfl render $$packed || exit; \
-	done
+		$(BIN)/mabrfl pack $(PACK_FLAGS) runs/$$name $$packed && $(BIN)/mabrfl render $$packed || left="$$left $$name"; \
+	done; \
+	[ -z "$$left" ] || { echo "Not packed or rendered, see above:$$left. What ran is in runs/." >&2; exit 1; }
 
 lint: $(DEV) ## Style, format and types
 	$(BIN)/ruff check

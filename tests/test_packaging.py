@@ -152,27 +152,36 @@ def test_a_plain_word_is_no_package_server():
     assert PACKAGE_SERVERS.search("a registry of simple rules, https://example.org/a/simple-rule") is None
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
-def test_make_sweeps_goes_on_past_failed_cells_and_packs_nothing_after_an_error(tmp_path):
-    (tmp_path / "bin").mkdir()
-    command = tmp_path / "bin" / "mabrfl"
-    command.write_text(
-        '#!/bin/sh\necho "$@"\ncase "$*" in *sweep*figure1a*) exit 9;; *sweep*selection*) exit 4;; esac\n',
-        encoding="utf-8",
-    )
+def make_sweeps(place, ends, *settings):
+    """Run ``make sweeps`` with a program that says what it was asked for, and ends as these lines of a case say."""
+    (place / "bin").mkdir()
+    command = place / "bin" / "mabrfl"
+    command.write_text(f'#!/bin/sh\necho "$@"\ncase "$*" in {ends} esac\n', encoding="utf-8")
     command.chmod(0o755)
     for name in (".made", ".installed"):
-        (tmp_path / name).touch()
-    call = [
-        "make",
-        "-s",
-        "sweeps",
-        f"VENV={tmp_path}",
-        "SWEEPS=figure1a selection figure1b",
-        "BUDGET=5m",
-        "ARGS=--jobs 1",
+        (place / name).touch()
+    call = ["make", "-s", "sweeps", f"VENV={place}", "SWEEPS=figure1a selection figure1b", "BUDGET=5m", *settings]
+    return subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_make_sweeps_names_what_could_not_be_packed_after_all_others_ran(tmp_path):
+    made = make_sweeps(tmp_path, "pack*figure1a*) exit 6;;", "PACK_FLAGS=--force")
+    lines = made.stdout.splitlines()
+    assert [line for line in lines if line.startswith(("pack", "render"))] == [
+        "pack --force runs/figure1a results/figure1a.json.gz",
+        "pack --force runs/selection results/selection.json.gz",
+        "render results/selection.json.gz",
+        "pack --force runs/figure1b results/figure1b.json.gz",
+        "render results/figure1b.json.gz",
     ]
-    made = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "Not packed or rendered, see above: figure1a. What ran is in runs/." in made.stderr
+    assert made.returncode != 0
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_make_sweeps_goes_on_past_failed_cells_and_packs_nothing_after_an_error(tmp_path):
+    made = make_sweeps(tmp_path, "*sweep*figure1a*) exit 9;; *sweep*selection*) exit 4;;", "ARGS=--jobs 1")
     packed = [f"results/{name}.json.gz" for name in ("figure1a", "selection")]
     adopted = [f"--from {path} " if (ROOT / path).exists() else "" for path in packed]
     assert made.stdout.splitlines() == [

@@ -17,8 +17,10 @@ import pytest
 
 import mabrfl as package
 from mabrfl.cli.once import duration
+from mabrfl.experiments.cell import record_failure
 from mabrfl.experiments.grid import load_sweep
 from mabrfl.experiments.plan import folder_of
+from mabrfl.experiments.runner import run_cell
 from mabrfl.experiments.sweep import run_sweep
 from mabrfl.recording import read_rounds, read_summary
 
@@ -79,6 +81,40 @@ def test_the_plan_says_what_runs_why_and_how_long_and_touches_nothing(call: Call
     assert "changed" not in call("--plan").out
 
 
+def test_the_plan_heeds_the_options_of_the_run(
+    call: Callable[..., Any], mabrfl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert call("--only", "seed=0").code == 0
+    monkeypatch.setattr("mabrfl.experiments.sharing.available_cores", lambda: 6)
+    for options, processes in (
+        (("--jobs", "1"), 6),
+        (("--jobs", "1", "--workers", "2"), 2),
+        (("--jobs", "4"), 4),
+        (("--workers", "3"), 6),
+        (("--workers", "5"), 5),
+        ((), 6),
+    ):
+        assert f"on {processes} processes" in mabrfl("sweep", "tiny.toml", "--plan", *options).out, options
+    assert "time budget stops it" in call("--plan", "--time-budget", "0.001s").out
+    assert "time budget" not in call("--plan", "--time-budget", "9h").out
+    record_failure(folder_of(tmp_path / "runs" / "tiny", load_sweep("tiny.toml").cells[1].key), "Error", "no luck")
+    assert "2 done, 1 failed, 1 to do; about" in call("--plan").out
+    one = call("--plan", "--only", "defense=fedavg").out
+    assert one.splitlines()[-1] == "2 cells: 1 done, 1 failed"
+    again = call("--plan", "--retry-failed", "--only", "defense=fedavg").out
+    assert "2 cells: 1 done, 1 failed; 1 that failed run again; about" in again
+
+
+def test_what_is_done_is_not_said_to_have_changed(call: Callable[..., Any], tmp_path: Path) -> None:
+    other = TEXT.replace("epochs = 1", "epochs = 2")
+    assert call("--only", "seed=0").code == 0
+    (tmp_path / "tiny.toml").write_text(other)
+    assert call("--only", "seed=1", "--only", "defense=median").code == 0
+    (tmp_path / "tiny.toml").write_text(TEXT)
+    assert "so 2 run again: training.epochs: 2 -> 1" in call("--plan").out
+    assert "changed" not in call("--plan", "--only", "seed=0").out
+
+
 def test_only_takes_several_values_and_keys(call: Callable[..., Any], tmp_path: Path) -> None:
     out = call("--plan", "--only", "defense=median", "--only", "seed=0", "--only", "seed=1").out
     assert "2 cells: 2 to do" in out
@@ -106,6 +142,23 @@ def test_failed_cells_are_listed_and_are_an_error_of_their_own(call: Callable[..
     assert call("--retry-failed").code == 0
 
 
+def test_a_refused_checkpoint_is_a_note_with_the_name_of_the_cell(call: Callable[..., Any], tmp_path: Path) -> None:
+    cell = load_sweep(tmp_path / "tiny.toml").cells[0]
+    folder = folder_of(tmp_path / "runs" / "tiny", cell.key)
+
+    def stop(record: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_cell(cell.config, folder, on_record=stop)
+    (tmp_path / "runs" / "tiny" / ".lock").touch()
+    (folder / "checkpoint" / "round-0000001.json").write_text("{}")
+    lines = call("--only", "seed=0", "--only", "defense=fedavg").out.splitlines()
+    assert lines[1] == "[0/1] started: defense=fedavg, seed=0"
+    assert lines[2].startswith("note: defense=fedavg, seed=0: checkpoint of round 1 refused: round-0000001.json: ")
+    assert lines[3] == "note: defense=fedavg, seed=0: no usable checkpoint: starting again with round 1"
+
+
 def test_time_runs_out_without_an_error(call: Callable[..., Any]) -> None:
     done = call("--time-budget", "0.05s")
     assert (done.code, done.err) == (0, "")
@@ -129,6 +182,11 @@ def test_a_terminal_gets_a_table_in_place(call: Callable[..., Any], monkeypatch:
         (["tiny.toml", "--only", "seed"], 2, "--only takes KEY=VALUE"),
         (["tiny.toml", "--only", "sed=1"], 3, "neither an axis nor a setting 'sed'; did you mean 'seed'?"),
         (["tiny.toml", "--only", "seed=7"], 3, "no cell of the sweep has seed=7"),
+        (
+            ["tiny.toml", "--only", "defense=fedavg", "--only", "defense=medain"],
+            3,
+            "no cell of the sweep has defense=medain; did you mean 'median'?",
+        ),
         (["tiny.toml", "--time-budget", "soon"], 2, "'soon' is not a time such as 90m, 1h30m or 45s"),
         (["tiny.toml", "--time-budget", "0m"], 2, "is not a time"),
         (["tiny.toml", "--jobs", "0"], 3, "jobs must be from 1 to 4096; got 0"),

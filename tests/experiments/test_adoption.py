@@ -194,8 +194,15 @@ def test_packing_does_not_lose_finished_runs_unasked(wanted: Sweep, half: Path, 
     assert pack(tmp_path / "tiny", tmp_path / "tiny.json.gz", force=True).count("done") == 2
 
 
-def test_what_is_no_longer_planned_may_be_packed_away(half: Path, tmp_path: Path) -> None:
+def test_another_sweep_or_other_settings_are_not_packed_over_it_unasked(half: Path, tmp_path: Path) -> None:
     (tmp_path / "tiny.json.gz").write_bytes(half.read_bytes())
     other = parse_sweep(TEXT.replace("rounds = 2", "rounds = 1").encode())
     run(other, tmp_path / "tiny", only=other.cells[:1])
-    assert pack(tmp_path / "tiny", tmp_path / "tiny.json.gz").count("done") == 1
+    with pytest.raises(OutputError, match=r"has 2 finished runs .*; 2 are not planned in them.*; --force drops all 2$"):
+        pack(tmp_path / "tiny", tmp_path / "tiny.json.gz")
+    assert (tmp_path / "tiny.json.gz").read_bytes() == half.read_bytes()
+    grown = parse_sweep(TEXT.replace('"fedavg", "mab-rfl"', '"fedavg", "krum"').encode())
+    run(grown, tmp_path / "grown", only=grown.cells[1:2])
+    with pytest.raises(OutputError, match=r"; 1 could be taken over first .*, 1 are not planned .* drops all 2$"):
+        pack(tmp_path / "grown", tmp_path / "tiny.json.gz")
+    assert pack(tmp_path / "tiny", tmp_path / "tiny.json.gz", force=True).count("done") == 1

@@ -99,9 +99,76 @@ def test_grids_add_up_and_what_is_the_same_is_run_once() -> None:
     assert len({cell.key for cell in cells}) == 4
 
 
+def test_cells_at_the_same_place_of_different_grids_are_told_apart_by_what_differs() -> None:
+    text = """
+    [[grid]]
+    base = { defense = "fedavg", preset = "paper" }
+    axes.seed = [1, 2]
+    [[grid]]
+    axes.seed = [1]
+    [[grid]]
+    base = { rounds = 5 }
+    axes.seed = [1]
+    [[grid]]
+    base = { defense = "median", rounds = 6 }
+    axes.seed = [3]
+    [[grid]]
+    base = { rounds = 7, preset = "paper" }
+    axes.seed = [1]
+    axes.defense = ["fedavg", "krum"]
+    """
+    assert labels(text) == [
+        "seed=1, defense=fedavg, rounds=30",
+        "seed=2",
+        "seed=1, defense=mab-rfl, rounds=30",
+        "seed=1, defense=mab-rfl, rounds=5",
+        "seed=3",
+        "seed=1, defense=fedavg",
+        "seed=1, defense=krum",
+    ]
+    assert labels("[[grid]]\n[[grid]]\nbase.seed = 3") == ["seed=0", "seed=3"]
+    # One label for two points, and settings that only one of two cells has.
+    assert labels("axes.x = [{ label = 'a', seed = 1 }, { label = 'a', seed = 2 }]") == ["x=a, seed=1", "x=a, seed=2"]
+    lists = "axes.row = [{ label = 'a', partition.sizes = [1, 2] }, { label = 'a', partition.sizes = [3, 4] }]"
+    assert labels(lists) == ["row=a, partition.sizes=[1, 2]", "row=a, partition.sizes=[3, 4]"]
+    # What was found for one pair may be the label of another cell.
+    both = "[[grid]]\nbase = { defense = 'fedavg' }\naxes.seed = [1]\n[[grid]]\naxes.seed = [1]\n"
+    third = "[[grid]]\nbase = { clients = 9 }\naxes.seed = [1]\naxes.defense = ['fedavg']"
+    assert labels(both + third) == [
+        "seed=1, defense=fedavg, clients=20",
+        "seed=1, defense=mab-rfl",
+        "seed=1, defense=fedavg, clients=9",
+    ]
+
+
+def test_cells_that_are_written_alike_are_told_apart_by_their_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "two_of_a_kind.py").write_text("class Rule:\n    def __init__(self, x):\n        self.x = x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    points = ", ".join(f"{{ label = 'a', defense_options.x = {x} }}" for x in ("1", "'1'"))
+    cells = sweep(f"base.defense = 'two_of_a_kind:Rule'\naxes.row = [{points}]").cells
+    assert [cell.label for cell in cells] == [f"row=a, defense_options.x=1, cell={cell.key[:16]}" for cell in cells]
+    assert len(cells) == 2
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_no_two_cells_of_an_experiment_have_one_label(path: Path) -> None:
+    found = [cell.label for cell in load_sweep(path).cells]
+    assert len(set(found)) == len(found)
+
+
 def test_what_no_setting_says_cannot_make_two_cells() -> None:
     # Without an attack the share of attackers says nothing, and the number of workers never does.
     assert len(sweep("axes.attackers = [0.1, 0.3]").cells) == 1
+    # Nor does the attack without attackers: one clean cell for all of them.
+    cells = sweep("axes.attackers = [0, 0.3]\naxes.attack = ['lie', 'ipm', 'label-flip']").cells
+    assert [(cell.config.attack, cell.config.num_attackers) for cell in cells] == [
+        ("none", 0),
+        ("lie", 6),
+        ("ipm", 6),
+        ("label-flip", 6),
+    ]
     assert len(sweep("axes.workers = [1, 2]").cells) == 1
     assert len(sweep("axes.seed = [0]").cells) == len(sweep("").cells) == 1
 
@@ -236,6 +303,18 @@ MISTAKES = {
         "exclude = [{deffense = 'x'}]",
         "exclude: no axis or setting 'deffense'; did you mean 'defense'?",
     ),
+    "exclude what no combination has": (
+        "axes.defense = ['krum', 'median']\nexclude = [{defense = 'krum'}, {defense = 'medain'}]",
+        "exclude: no combination has defense=medain; did you mean 'median'?",
+    ),
+    "exclude two values that do not meet": (
+        "axes.x = [{label = 'a', seed = 1}, {label = 'b', seed = 2}]\nexclude = [{x = 'a', seed = [2, 3]}]",
+        "exclude: no combination has x=a, seed=2 or 3",
+    ),
+    "exclude an option that none has": (
+        "[[grid]]\nbase.defense = 'fedavg'\nexclude = [{defense_options.memory = 0.5}]",
+        "grid 1: exclude: no combination has defense_options.memory=0.5; no cell has that setting",
+    ),
     "nothing left": ("axes.seed = [1]\nexclude = [{seed = 1}]", "no cell is left to run"),
     "no TOML": ("axes = ", "is not valid TOML"),
     "too many": ("\n".join(f"axes.{key} = {list(range(1, 101))}" for key in ("seed", "rounds", "clients")), "at most"),
@@ -286,22 +365,40 @@ def test_only_refuses_what_no_cell_has() -> None:
     cells = sweep(GRID).cells
     with pytest.raises(ConfigError, match="neither an axis nor a setting 'defence'; did you mean 'defense'"):
         select(cells, {"defence": ["krum"]})
-    with pytest.raises(ConfigError, match=r"no cell of the sweep has attackers=0\.2 or 0\.4"):
-        select(cells, {"attackers": [0.2, 0.4]})
+    with pytest.raises(ConfigError, match=r"no cell of the sweep has attackers=0\.5"):
+        select(cells, {"attackers": [0.1, 0.3, 0.5]})
+    with pytest.raises(ConfigError, match=r"no cell of the sweep has defense=krun; did you mean 'krum'\?"):
+        select(cells, {"defense": ["mab-rfl", "krun"]})
+    with pytest.raises(ConfigError, match=r"no cell of the sweep has row=ours, defense=krum$"):
+        select(cells, {"row": ["ours"], "defense": ["krum"]})
     with pytest.raises(ConfigError, match="no cell"):
         select(cells, {"allow_majority": [0]})
 
 
 def test_what_changed_since_last_time_is_named_by_its_key() -> None:
-    before = plan_entries(sweep("base.rounds = 5\naxes.seed = [1, 2]\naxes.defense = ['krum', 'median']").cells)
+    before = plan_entries(sweep("base.rounds = 5\naxes.seed = [1, 2]\naxes.defense = ['krum', 'median']").cells, "x")
     now = sweep(
         "base.rounds = 6\nbase.training.epochs = 1\naxes.seed = [1, 3]\naxes.defense = ['krum', 'median']"
     ).cells
     found = changes(before, now)
     assert set(found.values()) == {"rounds: 5 -> 6, training.epochs: 3 -> 1"}
     assert set(found) == {cell.key for cell in now if cell.config.seed == 1}
-    assert changes(plan_entries(now), now) == {}
+    assert changes(plan_entries(now, "x"), now) == {}
     assert changes([], now) == {}
+
+
+def test_a_cell_changed_from_the_one_most_like_it_at_its_place_and_not_from_one_that_is_still_planned() -> None:
+    def two(rounds: int, *more: str) -> Sweep:
+        grids = ["base = { defense = 'fedavg', preset = 'paper' }", f"base.rounds = {rounds}", *more]
+        return sweep("\n".join(f"[[grid]]\n{grid}\naxes.seed = [1, 2]" for grid in grids))
+
+    now = two(7).cells
+    for before in (two(6).cells, two(6).cells[::-1]):
+        found = changes(plan_entries(before, "x"), now)
+        assert set(found) == {cell.key for cell in now if cell.config.defense == "mab-rfl"}
+        assert set(found.values()) == {"rounds: 6 -> 7"}
+    # A grid that is new has nothing to have changed from.
+    assert changes(plan_entries(now, "x"), two(7, "base = { defense = 'krum' }").cells) == {}
 
 
 def test_the_experiments_of_the_repository_are_all_there() -> None:

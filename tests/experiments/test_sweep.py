@@ -19,7 +19,7 @@ from killing import ended, forked, killed_after, outcome
 from mabrfl.errors import ConfigError, DatasetError, OutputError
 from mabrfl.experiments.grid import Sweep, parse_sweep
 from mabrfl.experiments.locking import claimed
-from mabrfl.experiments.plan import Pace, estimate, folder_of, standing
+from mabrfl.experiments.plan import Pace, estimate, folder_of, plan_entries, standing
 from mabrfl.experiments.progress import Progress, Unwatched
 from mabrfl.experiments.results import load_results
 from mabrfl.experiments.runner import run_cell
@@ -115,10 +115,16 @@ class Journal(Unwatched):
         self.starts: list[str] = []
         self.ends: list[str] = []
         self.workers: list[int] = []
+        self.rounds: list[int] = []
+        self.notes: list[str] = []
 
     def started(self, job: Any) -> None:
         self.starts.append(job.cell.key)
         self.workers.append(job.workers)
+        self.rounds.append(job.round)
+
+    def noted(self, job: Any, note: str) -> None:
+        self.notes.append(note)
 
     def ended(self, known: Any, outcome: str, seconds: float) -> None:
         self.ends.append(outcome)
@@ -249,6 +255,46 @@ def test_a_folder_that_is_not_a_sweeps_is_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["thesis.tex"]
 
 
+def test_a_folder_of_another_sweep_is_refused_and_one_of_an_older_state_is_not(tmp_path: Path) -> None:
+    def named(name: str, seeds: str) -> Sweep:
+        return parse_sweep((BASE + f"[axes]\nseed = {seeds}").encode(), default_name=name)
+
+    def plan() -> bytes:
+        return (tmp_path / "cells.json").read_bytes() + (tmp_path / "sweep.toml").read_bytes()
+
+    run(named("one", "[0]"), tmp_path)
+    before = plan()
+    with pytest.raises(OutputError, match="is the folder of another sweep, one: none of its cells is one of other"):
+        run(named("other", "[1]"), tmp_path)
+    assert plan() == before
+    for sweep_of_it in (named("other", "[0, 1]"), named("other", "[2]")):
+        run(sweep_of_it, tmp_path, only=[])
+        assert plan() != before
+
+
+def test_the_name_of_a_sweep_is_known_from_its_file_if_the_plan_does_not_say_it(tmp_path: Path) -> None:
+    wanted = parse_sweep(b"name = 'one'\n" + BASE.encode())
+    run(wanted, tmp_path, only=[])
+    entries = json.loads((tmp_path / "cells.json").read_text())
+    (tmp_path / "cells.json").write_text(
+        json.dumps([{key: entry[key] for key in ("key", "config", "axes")} for entry in entries])
+    )
+    with pytest.raises(OutputError, match="another sweep, one"):
+        run(sweep("seed = 7"), tmp_path)
+    run(parse_sweep(b"name = 'one'\n" + BASE.replace("clients = 6", "clients = 7").encode()), tmp_path, only=[])
+
+
+def test_a_copied_folder_without_its_hidden_file_is_a_sweeps_all_the_same(tmp_path: Path) -> None:
+    wanted = sweep("")
+    run(wanted, tmp_path, only=[])
+    (tmp_path / ".lock").unlink()
+    run(wanted, tmp_path, only=[])
+    (tmp_path / ".lock").unlink()
+    (tmp_path / "cells.json").write_text('{"somebody": "else\'s"}')
+    with pytest.raises(OutputError, match="not that of a sweep"):
+        run(wanted, tmp_path, only=[])
+
+
 def kill_until_done(wanted: Sweep, results: Path, kills: int, draw: random.Random, longest: float) -> None:
     """Run a sweep in processes that are killed at random moments; check after each that nothing done is touched."""
     done: dict[Path, tuple[int, int, bytes]] = {}
@@ -300,6 +346,42 @@ def test_a_checkpoint_that_a_finished_cell_could_not_remove_is_removed_later(tmp
     save_checkpoint(left, {}, round=2, config_hash=wanted.cells[0].key)
     assert run(wanted, tmp_path / "r").count("done") == 1
     assert not left.exists()
+
+
+def begun(wanted: Sweep, results: Path, rounds: int, checkpoint_every: int = 1) -> Path:
+    """Run some rounds of a sweep's first cell, and return its folder."""
+
+    def stop(record: Any) -> None:
+        if record.round == rounds:
+            raise KeyboardInterrupt
+
+    folder = folder_of(results, wanted.cells[0].key)
+    with pytest.raises(KeyboardInterrupt):
+        run_cell(wanted.cells[0].config, folder, on_record=stop, checkpoint_every=checkpoint_every)
+    (results / "cells.json").write_text(json.dumps(plan_entries(wanted.cells, wanted.name)))
+    (results / ".lock").touch()
+    return folder
+
+
+def test_a_refused_checkpoint_is_told_and_logged_and_the_true_round_with_it(tmp_path: Path) -> None:
+    wanted = sweep("")
+    folder = begun(wanted, tmp_path / "r", rounds=2)
+    (newest,) = (folder / "checkpoint").glob("*2.json")
+    newest.write_bytes(newest.read_bytes()[:-20])
+    journal = Journal()
+    assert run(wanted, tmp_path / "r", monitor=journal).count("done") == 1
+    assert journal.rounds == [1]
+    (note,) = journal.notes
+    assert "round 2" in note
+    assert f"note: {note}" in (tmp_path / "r" / "logs" / f"{wanted.cells[0].key[:16]}.txt").read_text().splitlines()
+
+
+def test_a_cell_is_said_to_go_on_where_its_checkpoint_is_not_where_its_records_end(tmp_path: Path) -> None:
+    wanted = parse_sweep(BASE.replace("rounds = 3", "rounds = 6").encode())
+    begun(wanted, tmp_path / "r", rounds=5, checkpoint_every=2)
+    journal = Journal()
+    assert run(wanted, tmp_path / "r", monitor=journal).count("done") == 1
+    assert (journal.rounds, journal.notes) == ([4], [])
 
 
 def test_only_some_cells_are_run_and_the_plan_keeps_all(tmp_path: Path) -> None:

@@ -20,14 +20,14 @@ from mabrfl.cli.once import duration, share_or_count, whole_number
 from mabrfl.cli.run import parse_value
 from mabrfl.cli.stopping import Stopped
 from mabrfl.cli.sweep_live import monitor_for
-from mabrfl.config.defaults import available_cores
 from mabrfl.errors import ConfigError, SweepError
 from mabrfl.experiments.adoption import adoptable, with_adopted
-from mabrfl.experiments.cells import PlannedCell, select
+from mabrfl.experiments.cells import PlannedCell, Typed, select
 from mabrfl.experiments.grid import Sweep, load_sweep
-from mabrfl.experiments.plan import Pace, Standing, changes, estimate, last_plan, standing
+from mabrfl.experiments.plan import Pace, Standing, changes, estimate, last_plan, refuse_others_folder, standing
 from mabrfl.experiments.progress import Progress
 from mabrfl.experiments.results import Cell
+from mabrfl.experiments.sharing import share_machine
 from mabrfl.experiments.sweep import run_sweep
 
 _INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
@@ -105,8 +105,11 @@ def sweep(  # the options document themselves
             wanted,
             results,
             cells,
-            processes=(jobs or 1) * (workers or 1) if jobs else available_cores(),
             found=adoptable(adopt_from or (), wanted.cells),
+            retry_failed=retry_failed,
+            time_budget=time_budget,
+            jobs=jobs,
+            workers=workers,
         )
         return
     monitor = monitor_for(wanted.name, console)
@@ -133,25 +136,25 @@ def sweep(  # the options document themselves
     show_end(console, progress, results)
 
 
-def _patterns(only: Sequence[str]) -> dict[str, list[Any]]:
+def _patterns(only: Sequence[str]) -> dict[str, list[Typed]]:
     """Return what ``--only`` asks for: for each key the values that will do."""
-    patterns: dict[str, list[Any]] = {}
+    patterns: dict[str, list[Typed]] = {}
     for pattern in only:
         key, equals, text = pattern.partition("=")
         key = key.strip()
         if not equals or not key:
             raise click.UsageError(f"--only takes KEY=VALUE, e.g. defense=krum; got {pattern!r}")
         # A label of an axis ("48 %") need not be TOML; the text as it stands will do as well.
-        patterns.setdefault(key, []).extend([text, *_parsed(text, key)])
+        patterns.setdefault(key, []).append(Typed(text, _parsed(text, key)))
     return patterns
 
 
-def _parsed(text: str, key: str) -> list[Any]:
+def _parsed(text: str, key: str) -> tuple[Any, ...]:
     """Return what a text may mean besides itself."""
     try:
-        return [share_or_count(text) if key == "attackers" else parse_value(text, key)]
+        return (share_or_count(text) if key == "attackers" else parse_value(text, key),)
     except (typer.BadParameter, ConfigError):
-        return []
+        return ()
 
 
 def show_plan(
@@ -160,23 +163,32 @@ def show_plan(
     results: Path,
     cells: Sequence[PlannedCell],
     *,
-    processes: int,
     found: Mapping[str, Cell],
+    retry_failed: bool = False,
+    time_budget: float | None = None,
+    jobs: int | None = None,
+    workers: int | None = None,
 ) -> None:
     """Print where every cell stands (or will, once those found elsewhere are adopted), what changed, and the time."""
+    refuse_others_folder(results, sweep.name, sweep.cells)
     before = last_plan(results)
-    changed = changes(before, cells)
     # Cells that were not asked for have been measured as well.
     standings = {cell.key: with_adopted(standing(results, cell), found) for cell in sweep.cells}
     pace = Pace(standings.values())
     known = [standings[cell.key] for cell in cells]
+    statuses = ("running", "missing", "failed") if retry_failed else ("running", "missing")
+    left = [entry for entry in known if entry.status in statuses]
+    to_run = {entry.cell.key for entry in left}
+    changed = {key: why for key, why in changes(before, sweep.cells).items() if key in to_run}
     table = Table(header_style="bold")
     for column, justify in (("cell", "left"), ("status", "left"), ("rounds", "right"), ("time", "right"), ("", "left")):
         table.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for entry in known:
-        table.add_row(*_row(entry, pace, changed.get(entry.cell.key, "")))
+        table.add_row(*_row(entry, pace if entry.cell.key in to_run else None, changed.get(entry.cell.key, "")))
     console.print(table)
-    _say(console, _sum(known, pace, processes))
+    # As the sweep itself decides, but for the memory of large models: to measure them takes longer than a plan should.
+    sharing = share_machine([entry.cell.config for entry in left], jobs=jobs, workers=workers)
+    _say(console, _sum(known, left, pace, sharing.jobs * sharing.workers, time_budget))
     gone = {entry["key"] for entry in before} - {cell.key for cell in sweep.cells}
     if changed:
         reasons = Counter(changed.values()).most_common(5)
@@ -186,16 +198,12 @@ def show_plan(
         _say(console, f"{len(gone)} cells of last time are no longer in the file; their folders stay where they are")
 
 
-def _row(known: Standing, pace: Pace, changed: str) -> tuple[str | Text, ...]:
-    config = known.cell.config
-    per_round = pace.per_round(config)
-    time = (
-        ""
-        if known.status in ("done", "failed")
-        else "?"
-        if per_round is None
-        else in_words(per_round * known.rounds_left)
-    )
+def _row(known: Standing, pace: Pace | None, changed: str) -> tuple[str | Text, ...]:
+    """Return the columns of a cell; one that is not going to run has no pace."""
+    config, time = known.cell.config, ""
+    if pace is not None:
+        per_round = pace.per_round(config)
+        time = "?" if per_round is None else in_words(per_round * known.rounds_left)
     why = known.error or (f"changed: {changed}" if changed else "")
     if known.status == "done" and known.accuracy is not None:
         why = f"{known.accuracy:.2f} %"
@@ -203,18 +211,24 @@ def _row(known: Standing, pace: Pace, changed: str) -> tuple[str | Text, ...]:
     return Text(known.cell.label), Text(_WORDS[known.status], style=_STYLES[known.status]), rounds, time, Text(why)
 
 
-def _sum(known: Sequence[Standing], pace: Pace, processes: int) -> str:
+def _sum(
+    known: Sequence[Standing], left: Sequence[Standing], pace: Pace, processes: int, time_budget: float | None
+) -> str:
     counts: Counter[str] = Counter(entry.status for entry in known)
-    left = [entry for entry in known if entry.status in ("running", "missing")]
     words = [f"{counts[status]} {_WORDS[status]}" for status in _WORDS if counts[status]]
     line = f"{len(known)} cells: {', '.join(words)}"
+    again = sum(entry.status == "failed" for entry in left)
+    line += f"; {again} that failed run again" if again else ""
     if not left:
         return line
     guess = estimate([(entry.cell.config, entry.rounds_left) for entry in left], pace, processes)
     if guess.unknown == len(left):
         return f"{line}; time unknown: no round of such a run has been measured yet"
     line += f"; about {in_words(guess.seconds)} on {processes} processes, judged by measured rounds"
-    return line + (f"; unknown for {guess.unknown} cells, nothing like them has been measured" if guess.unknown else "")
+    line += f"; unknown for {guess.unknown} cells, nothing like them has been measured" if guess.unknown else ""
+    if time_budget is not None and time_budget < guess.seconds:
+        line += f"; the time budget stops it after {in_words(time_budget)}"
+    return line
 
 
 def show_end(console: Console, progress: Progress, results: Path) -> None:

@@ -56,6 +56,10 @@ class PlainSweep:
         after = f" after round {job.round}" if job.round else ""
         self._print(Text(f"{counted(self._progress)} started{after}: {job.cell.label}"))
 
+    def noted(self, job: Job, note: str) -> None:
+        """Say what there is to note about how a cell goes on."""
+        self._print(Text(f"note: {job.cell.label}: {note}", style="yellow"))
+
     def advanced(self, job: Job) -> None:
         """Say nothing about single rounds."""
 

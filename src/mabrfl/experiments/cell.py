@@ -12,6 +12,7 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -84,7 +85,8 @@ def cell_process(connection: Connection, method: StartMethod, told: Assignment) 
             config = resolve(RunConfig(**told.settings))
             if config_hash(config) != told.key:
                 raise StateError(f"the cell's settings have the hash {config_hash(config)}, not {told.key}")
-            run_cell(config, folder, on_record=_Reporter(connection), **told.options)
+            reporter = _Reporter(connection)
+            run_cell(config, folder, on_start=reporter.begun, on_record=reporter.advanced, **told.options)
         except BrokenPipeError:
             os._exit(1)
         except Exception as error:  # noqa: BLE001 (whatever a user's own rule raises: the sweep goes on)
@@ -115,13 +117,23 @@ def inspection_process(connection: Connection, method: StartMethod, pairs: Seque
 
 @dataclass(frozen=True)
 class _Reporter:
-    """Tells the sweep about each round."""
+    """Tells the sweep where a cell begins, and about each round."""
 
     connection: Connection
 
-    def __call__(self, record: RoundRecord) -> None:
+    def begun(self, after_round: int, notes: Sequence[str]) -> None:
+        """Say after which round the cell goes on; what there is to note about it goes into the cell's log as well."""
+        lines = [one_line(note) for note in notes]
+        sys.stdout.writelines(f"note: {line}\n" for line in lines)
+        self._send({"kind": "begun", "round": after_round, "notes": lines})
+
+    def advanced(self, record: RoundRecord) -> None:
+        """Say what came of a round."""
         accuracy = record.accuracy if math.isfinite(record.accuracy) else None
-        told = {"round": record.round, "accuracy": accuracy, "seconds": sum(record.seconds.values())}
+        seconds = sum(record.seconds.values())
+        self._send({"kind": "advanced", "round": record.round, "accuracy": accuracy, "seconds": seconds})
+
+    def _send(self, told: Mapping[str, Any]) -> None:
         self.connection.send_bytes(json.dumps(told).encode())
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mabrfl.config import ResolvedConfig
@@ -13,6 +14,14 @@ from mabrfl.errors import ConfigError, suggest
 
 Settings = dict[str, Any]
 """Dotted keys and their values."""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A value as somebody typed it, and all that it may mean."""
+
+    text: str
+    meanings: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -27,16 +36,19 @@ class PlannedCell:
         The complete configuration.
     axes
         What the sweep varies, and this cell's values.
+    besides
+        Settings that tell it from cells of other grids at the same place on the axes; see :func:`told_apart`.
     """
 
     key: str
     config: ResolvedConfig
     axes: Mapping[str, Any]
+    besides: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
         """What tells this cell from the others, in one line."""
-        return label_of(self.axes) or self.key[:8]
+        return ", ".join(filter(None, (label_of(self.axes), label_of(self.besides)))) or self.key[:8]
 
     @property
     def plain_config(self) -> dict[str, Any]:
@@ -49,23 +61,75 @@ class PlannedCell:
         return flat(self.plain_config)
 
 
+def told_apart(cells: Iterable[PlannedCell]) -> list[PlannedCell]:
+    """Return cells, no two of one key, with as many settings added to their labels as make these unique."""
+    found = list(cells)
+    while True:
+        alike: defaultdict[str, list[int]] = defaultdict(list)
+        for place, cell in enumerate(found):
+            alike[cell.label if cell.axes or cell.besides else ""].append(place)
+        groups = [places for places in alike.values() if len(places) > 1]
+        if not groups:
+            return found
+        for places in groups:
+            settings = [found[place].settings for place in places]
+            keys = _telling(settings)
+            told = [{key: own[key] for key in keys if key in own} for own in settings]
+            if all(more.items() <= found[place].besides.items() for place, more in zip(places, told, strict=True)):
+                # Different, but written alike: "1" and 1.
+                told = [{"cell": found[place].key[:16]} for place in places]
+            for place, more in zip(places, told, strict=True):
+                found[place] = replace(found[place], besides={**found[place].besides, **more})
+
+
+def _telling(group: Sequence[Settings]) -> list[str]:
+    """Return the first few keys by which every one of these differs from all others."""
+    chosen: list[str] = []
+    distinct = 1
+    for key in dict.fromkeys(key for settings in group for key in settings):
+        now = len({tuple(json.dumps(settings.get(each)) for each in (*chosen, key)) for settings in group})
+        if now > distinct:
+            chosen.append(key)
+            distinct = now
+        if distinct == len(group):
+            break
+    return chosen
+
+
 def select(cells: Sequence[PlannedCell], wanted: Mapping[str, Sequence[Any]]) -> list[PlannedCell]:
     """Return the cells in which each of these keys, an axis or a setting, has one of its values.
 
     Raises
     ------
     ConfigError
-        If a key is neither an axis nor a setting of any cell, or no cell is left.
+        If a key is neither an axis nor a setting of any cell, a value is that of no cell, or no cell is left.
     """
     names = {name for cell in cells for name in (*cell.axes, *cell.settings)}
-    for key in wanted:
+    for key, values in wanted.items():
         if key not in names:
             raise ConfigError(f"the sweep has neither an axis nor a setting '{key}'{suggest(key, names)}")
+        for value in values:
+            if hint := without_match(cells, key, [value]):
+                raise ConfigError(f"no cell of the sweep has {pattern_label({key: [value]})}{hint}")
     found = [cell for cell in cells if matches(cell, wanted)]
     if not found:
-        pattern = ", ".join(f"{key}={' or '.join(map(value_label, values))}" for key, values in wanted.items())
-        raise ConfigError(f"no cell of the sweep has {pattern}")
+        raise ConfigError(f"no cell of the sweep has {pattern_label(wanted)}")
     return found
+
+
+def without_match(cells: Iterable[PlannedCell], key: str, values: Sequence[Any]) -> str:
+    """Return what somebody may have meant by values of a key of which no cell has any; nothing if one does."""
+    known: set[str] = set()
+    for cell in cells:
+        if matches(cell, {key: values}):
+            return ""
+        known |= {value_label(place[key]) for place in (cell.axes, cell.settings) if key in place}
+    return suggest(value_label(values[0]), known) if values and known else "; no cell has that setting"
+
+
+def pattern_label(wanted: Mapping[str, Sequence[Any]]) -> str:
+    """Return in one line what :func:`matches` takes."""
+    return ", ".join(f"{key}={' or '.join(map(value_label, values))}" for key, values in wanted.items())
 
 
 def matches(cell: PlannedCell, wanted: Mapping[str, Sequence[Any]]) -> bool:
@@ -79,6 +143,8 @@ def matches(cell: PlannedCell, wanted: Mapping[str, Sequence[Any]]) -> bool:
 
 def _same(wanted: Any, value: Any) -> bool:
     """Compare as a person would: "0.3" is 0.3, but a truth value is not a number."""
+    if isinstance(wanted, Typed):
+        return any(_same(meaning, value) for meaning in (wanted.text, *wanted.meanings))
     if isinstance(wanted, bool) is isinstance(value, bool) and wanted == value:
         return True
     return isinstance(wanted, str) and wanted == value_label(value)
@@ -91,6 +157,8 @@ def label_of(axes: Mapping[str, Any]) -> str:
 
 def value_label(value: Any) -> str:
     """Return a value in one line."""
+    if isinstance(value, Typed):
+        return value.text
     return value if isinstance(value, str) else json.dumps(value)
 
 

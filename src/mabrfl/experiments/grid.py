@@ -26,7 +26,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,17 @@ from typing import Any
 from mabrfl.config import config_hash, load_config, resolve
 from mabrfl.config.toml import known_keys, parse_toml, read_bytes
 from mabrfl.errors import ConfigError, suggest
-from mabrfl.experiments.cells import PlannedCell, Settings, flat, label_of, matches, value_label
+from mabrfl.experiments.cells import (
+    PlannedCell,
+    Settings,
+    flat,
+    label_of,
+    matches,
+    pattern_label,
+    told_apart,
+    value_label,
+    without_match,
+)
 from mabrfl.recording.folder import shown
 
 MAX_CELLS = 100_000
@@ -96,7 +106,7 @@ def parse_sweep(text: bytes, source: str = "sweep", default_name: str = "sweep")
         cells: dict[str, PlannedCell] = {}
         for number, grid in enumerate(_grids(document), start=1):
             where = f"grid {number}: " if "grid" in document else ""
-            for cell in _cells(base, grid, where):
+            for cell in _kept(_cells(base, grid, where), grid, where):
                 cells.setdefault(cell.key, cell)
                 if len(cells) > MAX_CELLS:
                     raise ConfigError(f"a sweep has at most {MAX_CELLS:,} cells")
@@ -104,7 +114,7 @@ def parse_sweep(text: bytes, source: str = "sweep", default_name: str = "sweep")
         raise ConfigError(f"{source}: {error}") from error
     if not cells:
         raise ConfigError(f"{source}: no cell is left to run")
-    return Sweep(name, tuple(cells.values()), text)
+    return Sweep(name, tuple(told_apart(cells.values())), text)
 
 
 def _grids(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -125,7 +135,6 @@ def _cells(base: Settings, grid: Mapping[str, Any], where: str) -> Iterator[Plan
     axes = _axes(_table(grid, "axes"), where)
     if math.prod(len(values) for values in axes.values()) > MAX_CELLS:
         raise ConfigError(f"{where}a sweep has at most {MAX_CELLS:,} cells")
-    excluded = [_pattern(entry, axes, where) for entry in _list(grid, "exclude", where)]
     own = flat(_table(grid, "base"))
     for chosen in itertools.product(*axes.values()):
         labels = {axis: label for axis, (label, _) in zip(axes, chosen, strict=True)}
@@ -135,9 +144,22 @@ def _cells(base: Settings, grid: Mapping[str, Any], where: str) -> Iterator[Plan
         except ConfigError as error:
             at = f"at {label_of(labels)}: " if labels else ""
             raise ConfigError(f"{where}{at}{error}") from error
-        cell = PlannedCell(config_hash(config), config, labels)
-        if not any(matches(cell, pattern) for pattern in excluded):
-            yield cell
+        yield PlannedCell(config_hash(config), config, labels)
+
+
+def _kept(cells: Iterator[PlannedCell], grid: Mapping[str, Any], where: str) -> Iterable[PlannedCell]:
+    """Return the cells of a grid but for those that it excludes."""
+    axes = flat(_table(grid, "axes"))
+    excluded = [_pattern(entry, axes, where) for entry in _list(grid, "exclude", where)]
+    if not excluded:
+        return cells
+    combinations = list(cells)
+    for pattern in excluded:
+        if not any(matches(cell, pattern) for cell in combinations):
+            hints = (without_match(combinations, key, values) for key, values in pattern.items())
+            hint = next(filter(None, hints), "")
+            raise ConfigError(f"{where}exclude: no combination has {pattern_label(pattern)}{hint}")
+    return [cell for cell in combinations if not any(matches(cell, pattern) for pattern in excluded)]
 
 
 def _axes(table: Mapping[str, Any], where: str) -> dict[str, list[tuple[Any, Settings]]]:

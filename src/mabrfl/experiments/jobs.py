@@ -42,7 +42,8 @@ class Job:
     cell, workers
         What runs, and on how many processes.
     round, accuracy
-        The last finished round, and the accuracy after it.
+        The last finished round, and the accuracy after it. Until the process has said after which round it goes on,
+        the round is the last recorded one.
     started
         When, by the monotonic clock.
     deaf
@@ -58,17 +59,18 @@ class Job:
     started: float = field(default_factory=time.monotonic)
     deaf: bool = False
 
-    def news(self) -> list[dict[str, Any]]:
-        """Return what the process has said since the last time."""
-        said = []
-        try:
-            while not self.deaf and self.connection.poll():
-                said.append(json.loads(self.connection.recv_bytes()))
-        except (EOFError, OSError):
-            self.deaf = True
-        for message in said:
-            self.round, self.accuracy = message["round"], message["accuracy"]
-        return said
+    def news(self) -> Iterator[dict[str, Any]]:
+        """Yield what the process has said since the last time; the job is then as it was when that was said."""
+        while not self.deaf:
+            try:
+                if not self.connection.poll():
+                    return
+                message = json.loads(self.connection.recv_bytes())
+            except (EOFError, OSError):
+                self.deaf = True
+                return
+            self.round, self.accuracy = message["round"], message.get("accuracy")
+            yield message
 
     @property
     def ended(self) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mabrfl.errors import OutputError
+from mabrfl.experiments.plan import is_sweeps_folder
 from mabrfl.recording.folder import explained, lock, shown
 
 LOCK = ".lock"
@@ -21,7 +22,9 @@ _PAUSE = 0.1
 def claimed(results: Path) -> Iterator[None]:
     """Claim a folder for one sweep at a time; the claim ends with the process, however that ends."""
     with explained(results):
-        if results.is_dir() and any(results.iterdir()) and not (results / LOCK).exists():
+        # The lock comes first, so that a sweep killed at once has nothing else; a copy may have lost it.
+        ours = (results / LOCK).exists() or is_sweeps_folder(results)
+        if results.is_dir() and any(results.iterdir()) and not ours:
             raise OutputError(f"output folder {shown(results)} is not empty and not that of a sweep; choose another")
         results.mkdir(parents=True, exist_ok=True)
         file = open(results / LOCK, "a+", encoding="ascii")  # noqa: SIM115 (closed below, after the sweep)

@@ -24,7 +24,7 @@ def pack(results_folder: Path | str, file: Path | str, *, force: bool = False) -
     file
         What to write; packed results that are there are replaced.
     force
-        Replace them even if runs are finished there that are planned, but not finished, in these results.
+        Replace them even if runs are finished there that are not finished in these results.
 
     Raises
     ------
@@ -53,11 +53,17 @@ def _check_replaceable(file: Path, results: Results, force: bool) -> None:
         before = load_results(file)
     except StateError as error:
         raise OutputError(f"{shown(file)} exists and is no packed results file; choose another name") from error
-    # What is no longer planned is left out on purpose; what is planned and only done there would have to run again.
-    unfinished = {cell.key for cell in results.cells if cell.status != "done"}
-    lost = sum(cell.status == "done" and cell.key in unfinished for cell in before.cells)
-    if lost and not force:
-        raise OutputError(
-            f"{shown(file)} has {lost} finished runs that are not finished in the results to be packed; "
-            "take them over first (mabrfl sweep --from), or use --force to drop them"
-        )
+    finished = {cell.key for cell in results.cells if cell.status == "done"}
+    lost = [cell.key for cell in before.cells if cell.status == "done" and cell.key not in finished]
+    if not lost or force:
+        return
+    planned = len({cell.key for cell in results.cells} & set(lost))
+    others = len(lost) - planned
+    told = [
+        *([f"{planned} could be taken over first (mabrfl sweep --from)"] if planned else []),
+        *([f"{others} are not planned in them: of another sweep, or of settings that changed"] if others else []),
+    ]
+    raise OutputError(
+        f"{shown(file)} has {len(lost)} finished runs that are not finished in the results to be packed; "
+        f"{', '.join(told)}; --force drops {'all ' if len(lost) > 1 else ''}{len(lost)}"
+    )

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from mabrfl.config import ResolvedConfig, load_config
-from mabrfl.errors import MabRflError, StateError
+from mabrfl.config.toml import parse_toml
+from mabrfl.errors import MabRflError, OutputError, StateError
 from mabrfl.experiments.cells import PlannedCell, flat, value_label
 from mabrfl.experiments.files import parse_json, read_bytes
-from mabrfl.experiments.results import CELLS, FAILED, KEY_LENGTH, PLAN, Status
+from mabrfl.experiments.results import CELLS, FAILED, KEY_LENGTH, PLAN, SWEEP, Status
 from mabrfl.recording import read_rounds, read_summary
-from mabrfl.recording.folder import CONFIG, ROUNDS, SUMMARY
+from mabrfl.recording.folder import CONFIG, ROUNDS, SUMMARY, shown
 
 _MOST_SHOWN = 3
 
@@ -181,8 +182,51 @@ def last_plan(results: Path) -> list[dict[str, Any]]:
     return found
 
 
+def is_sweeps_folder(results: Path) -> bool:
+    """Whether a sweep has left its plan in a folder."""
+    try:
+        return bool(last_plan(results))
+    except StateError:
+        return False
+
+
+def refuse_others_folder(results: Path, name: str, cells: Sequence[PlannedCell]) -> None:
+    """Refuse a folder whose sweep has another name and no cell in common with this one.
+
+    Raises
+    ------
+    OutputError
+        If it is such a folder. An older state of the same file, or the same cells under a new name, is none.
+    """
+    if not is_sweeps_folder(results):
+        return
+    before = last_plan(results)
+    theirs = before[0].get("sweep") or _name_in(results / SWEEP)
+    if theirs in (None, name) or {entry["key"] for entry in before} & {cell.key for cell in cells}:
+        return
+    raise OutputError(
+        f"{shown(results)} is the folder of another sweep, {value_label(theirs)}: none of its cells is one of {name}; "
+        "choose another with --out"
+    )
+
+
+def _name_in(file: Path) -> Any:
+    """Return the name that a sweep file gives itself: plans of earlier versions do not have it."""
+    try:
+        return parse_toml(read_bytes(file), "").get("name")
+    except MabRflError:
+        return None
+
+
 def changes(before: Sequence[Mapping[str, Any]], cells: Sequence[PlannedCell]) -> dict[str, str]:
     r"""Return, for each cell that is not what it was at the same place on the axes last time, what is different.
+
+    Parameters
+    ----------
+    before
+        The plan of last time.
+    cells
+        All of the sweep's, now.
 
     Examples
     --------
@@ -191,19 +235,35 @@ def changes(before: Sequence[Mapping[str, Any]], cells: Sequence[PlannedCell]) -
     >>> list(changes([{"key": c.key, "config": c.plain_config, "axes": dict(c.axes)} for c in old], new).values())
     ['rounds: 5 -> 6']
     """
-    known = {entry["key"] for entry in before}
-    places = {json.dumps(entry.get("axes", {}), sort_keys=True): entry for entry in before}
+    known, planned = {entry["key"] for entry in before}, {cell.key for cell in cells}
+    places: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for entry in before:
+        # What is still planned has not become something else.
+        if entry["key"] not in planned:
+            places[_place(entry.get("axes", {}))].append(flat(entry.get("config", {})))
     found = {}
     for cell in cells:
-        entry = places.get(json.dumps(dict(cell.axes), sort_keys=True))
-        if cell.key not in known and entry is not None:
-            found[cell.key] = _difference(flat(entry.get("config", {})), cell.settings)
+        # Several grids may have cells at one place; a cell is the successor of the one that is most like it.
+        there = places.get(_place(cell.axes), [])
+        if cell.key not in known and there:
+            now = cell.settings
+            nearest = min(there, key=lambda settings: len(_differing(settings, now)))
+            found[cell.key] = _difference(nearest, now)
     return found
 
 
-def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def _place(axes: Mapping[str, Any]) -> str:
+    return json.dumps(dict(axes), sort_keys=True)
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     absent = object()
-    keys = [key for key in (*now, *(before.keys() - now.keys())) if before.get(key, absent) != now.get(key, absent)]
+    keys = (*now, *sorted(before.keys() - now.keys()))
+    return [key for key in keys if before.get(key, absent) != now.get(key, absent)]
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    keys = _differing(before, now)
     told = [f"{key}: {_shown(before, key)} -> {_shown(now, key)}" for key in keys[:_MOST_SHOWN]]
     more = len(keys) - _MOST_SHOWN
     return ", ".join(told) + (f" and {more} more" if more > 0 else "")
@@ -213,6 +273,6 @@ def _shown(settings: Mapping[str, Any], key: str) -> str:
     return value_label(settings[key]) if key in settings else "not set"
 
 
-def plan_entries(cells: Sequence[PlannedCell]) -> list[dict[str, Any]]:
-    """Return the cells as ``cells.json`` has them."""
-    return [{"key": cell.key, "config": cell.plain_config, "axes": dict(cell.axes)} for cell in cells]
+def plan_entries(cells: Sequence[PlannedCell], name: str) -> list[dict[str, Any]]:
+    """Return the cells of the sweep of this name as ``cells.json`` has them."""
+    return [{"sweep": name, "key": cell.key, "config": cell.plain_config, "axes": dict(cell.axes)} for cell in cells]

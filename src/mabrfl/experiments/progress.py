@@ -78,7 +78,10 @@ class Monitor(Protocol):
         """See the sweep begin."""
 
     def started(self, job: Job) -> None:
-        """See a cell begin, or go on."""
+        """See a cell begin, or go on after its round: the true one, which may be before the last recorded one."""
+
+    def noted(self, job: Job, note: str) -> None:
+        """Hear what the user should know about how a cell goes on."""
 
     def advanced(self, job: Job) -> None:
         """See a round of a cell end."""
@@ -97,6 +100,9 @@ class Unwatched:
         ...
 
     def started(self, job: Job) -> None:  # noqa: D102 (see Monitor)
+        ...
+
+    def noted(self, job: Job, note: str) -> None:  # noqa: D102 (see Monitor)
         ...
 
     def advanced(self, job: Job) -> None:  # noqa: D102 (see Monitor)

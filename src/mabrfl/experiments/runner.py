@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Build = Callable[[ResolvedConfig], "Simulation"]
 OnRecord = Callable[[RoundRecord], None]
+OnStart = Callable[[int, Sequence[str]], None]
 
 
 def run_cell(
@@ -32,6 +33,7 @@ def run_cell(
     path: Path | str,
     *,
     checkpoint_every: int = 1,
+    on_start: OnStart | None = None,
     on_record: OnRecord | None = None,
     build: Build | None = None,
     arguments: Sequence[str] | None = None,
@@ -49,6 +51,9 @@ def run_cell(
         Its folder: missing, empty, or that of the same run.
     checkpoint_every
         Rounds between checkpoints; 0 for none, and then an interrupted run starts again.
+    on_start
+        Called before the first round of this sitting, with the round it goes on after (0 at the start) and the notes
+        on that: a refused checkpoint, say.
     on_record
         Called after each round.
     build
@@ -82,6 +87,8 @@ def run_cell(
         if begun and (done := finished_run(path, run)):
             return done
         sitting = Sitting(folder, simulation, run, arguments=arguments)
+        if on_start is not None:
+            on_start(len(sitting.records), sitting.notes)
         sitting.run(checkpoint_every=checkpoint_every, on_record=on_record)
         return sitting.finish()
 

@@ -20,7 +20,7 @@ from mabrfl.experiments.cells import PlannedCell
 from mabrfl.experiments.grid import Sweep
 from mabrfl.experiments.jobs import Job, Launcher, default_start_method, stop
 from mabrfl.experiments.locking import claimed
-from mabrfl.experiments.plan import Pace, folder_of, plan_entries, standing
+from mabrfl.experiments.plan import Pace, folder_of, plan_entries, refuse_others_folder, standing
 from mabrfl.experiments.progress import Monitor, Outcome, Progress, Unwatched
 from mabrfl.experiments.results import FAILED, PLAN, SWEEP
 from mabrfl.experiments.sharing import check_wishes, share_machine
@@ -86,7 +86,7 @@ def run_sweep(
     StateError
         If a cell to be adopted is not what its key says.
     OutputError
-        If another sweep runs in this folder, or it cannot be written to.
+        If another sweep runs in this folder or has left its results there, or it cannot be written to.
     """
     check_wishes(jobs, workers)
     results = Path(results)
@@ -95,6 +95,7 @@ def run_sweep(
     deadline = None if time_budget is None else time.monotonic() + time_budget
     found = adoptable(adopt_from, sweep.cells)
     with claimed(results):
+        refuse_others_folder(results, sweep.name, sweep.cells)
         _write_plan(sweep, results)
         adopted = adopt(results, sweep.cells, found)
         progress = Progress({cell.key: standing(results, cell) for cell in cells}, adopted=adopted)
@@ -110,7 +111,7 @@ def run_sweep(
 
 
 def _write_plan(sweep: Sweep, results: Path) -> None:
-    plan = json.dumps(plan_entries(sweep.cells), indent=1, allow_nan=False) + "\n"
+    plan = json.dumps(plan_entries(sweep.cells, sweep.name), indent=1, allow_nan=False) + "\n"
     with explained(results):
         replace_file(results / SWEEP, [sweep.text])
         write_atomically(results / PLAN, plan)
@@ -162,7 +163,15 @@ class _Scheduler:
         job.round = progress.standings[cell.key].rounds
         progress.running[cell.key] = job
         self._attempts[cell.key] = self._attempts.get(cell.key, 0) + 1
-        self._monitor.started(job)
+        if not job.round:
+            self._monitor.started(job)
+
+    def _begun(self, job: Job, notes: Sequence[str]) -> None:
+        """Pass on where a cell goes on, which only its process knows: not every round has a good checkpoint."""
+        if self._progress.standings[job.cell.key].rounds:
+            self._monitor.started(job)
+        for note in notes:
+            self._monitor.noted(job, note)
 
     def _listen(self) -> None:
         running = list(self._progress.running.values())
@@ -174,6 +183,9 @@ class _Scheduler:
         for job in running:
             ended = job.ended
             for message in job.news():
+                if message["kind"] == "begun":
+                    self._begun(job, message["notes"])
+                    continue
                 self._progress.pace.learn(job.cell.config, message["seconds"] * job.workers)
                 self._monitor.advanced(job)
             if ended:
