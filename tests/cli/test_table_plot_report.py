@@ -11,7 +11,7 @@ import pytest
 
 from mabrfl.cli import plot
 from mabrfl.experiments.figures import ALL, FIGURES
-from result_folders import small_sweep, write_sweep
+from result_folders import LAPTOP, small_sweep, write_sweep
 
 USAGE, STATE, OUTPUT = 2, 5, 6
 
@@ -21,13 +21,13 @@ def sweep(tmp_path: Path) -> Path:
     return write_sweep(tmp_path / "small", small_sweep())
 
 
-@pytest.mark.usefixtures("sweep")
-def test_table_prints_markdown_with_the_paper_beside_it(mabrfl: Callable[..., Any]) -> None:
+def test_table_prints_markdown_with_the_paper_beside_it(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
+    write_sweep(tmp_path / "small", small_sweep(**LAPTOP))
     done = mabrfl("table", "small")
     assert done.code == 0
     assert done.err == ""
     lines = done.out.splitlines()
-    assert lines[0] == "**MNIST, mnist-cnn-small, 4 rounds**"
+    assert lines[0] == "**MNIST, mnist-cnn-small, 40 rounds**"
     (row,) = [line for line in lines if "LIE" in line]
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
     assert cells == [

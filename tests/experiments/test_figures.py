@@ -16,16 +16,18 @@ from mabrfl.experiments.figures import CAPTIONS, FIGURES, draw, save_figures
 from mabrfl.experiments.layout import Column
 from mabrfl.experiments.panels import literal, looks
 from mabrfl.experiments.results import Cell
-from result_folders import make_cell
+from result_folders import LAPTOP, make_cell
 
 LIE: dict[str, Any] = {"attack": "lie", "attackers": 0.3}
 
 
-def cells_of_a_table() -> list[Cell]:
-    cells = [make_cell(97.0, defense="mab-rfl"), make_cell(98.0, defense="fedavg"), make_cell(95.0, defense="krum")]
+def cells_of_a_table(**scale: Any) -> list[Cell]:
+    clean = {"mab-rfl": 97.0, "fedavg": 98.0, "krum": 95.0}
+    cells = [make_cell(final, defense=defense, **scale) for defense, final in clean.items()]
     for attack in ("lie", "label-flip"):
-        cells += [make_cell(90.0 + seed, defense="mab-rfl", attack=attack, attackers=0.3, seed=seed) for seed in (0, 1)]
-        cells += [make_cell(70.0, defense="krum", attack=attack, attackers=0.3)]
+        attacked = {"attack": attack, "attackers": 0.3, **scale}
+        cells += [make_cell(90.0 + seed, defense="mab-rfl", seed=seed, **attacked) for seed in (0, 1)]
+        cells += [make_cell(70.0, defense="krum", **attacked)]
     return cells
 
 
@@ -133,7 +135,8 @@ def test_accuracy_against_attackers_begins_where_nobody_attacks_and_has_gaps_whe
 
 
 def test_the_papers_values_are_drawn_on_request() -> None:
-    figure = draw(cells_of_a_table(), "attackers", compare=True)["attackers-mnist-mnist-cnn-small-4-rounds-lie"]
+    cells = cells_of_a_table(**LAPTOP)
+    figure = draw(cells, "attackers", compare=True)["attackers-mnist-mnist-cnn-small-40-rounds-lie"]
     drawn = [np.asarray(line.get_xydata()).tolist() for line in figure.axes[0].lines]
     assert [[0.0, 97.82], [30.0, 97.05]] in drawn
     assert [[0.0, 95.56], [30.0, 79.73]] in drawn
@@ -254,9 +257,10 @@ def test_drawing_leaves_pyplot_and_the_users_style_alone() -> None:
 
 
 def test_a_share_that_nobody_was_run_with_is_left_out_and_no_gap() -> None:
-    missing = [make_cell(status="missing", defense="krum", attack="lie", attackers=share) for share in (0.1, 0.4)]
-    cells = [*cells_of_a_table(), *missing]
-    scale = "mnist-mnist-cnn-small-4-rounds"
+    shares = (0.1, 0.4)
+    missing = [make_cell(status="missing", defense="krum", attack="lie", attackers=one, **LAPTOP) for one in shares]
+    cells = [*cells_of_a_table(**LAPTOP), *missing]
+    scale = "mnist-mnist-cnn-small-40-rounds"
     (axes,) = draw(cells, "attackers", compare=True)[f"attackers-{scale}-lie"].axes
     assert list(axes.get_xticks()) == [0, 30]
     # The caps of error bars are lines too, but none that connect anything.
