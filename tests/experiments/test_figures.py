@@ -156,6 +156,27 @@ def test_sampling_has_a_line_per_value_of_that_axis() -> None:
     assert [line.get_ydata()[-1] for line in figure.axes[0].lines] == [90.0, 96.0]  # type: ignore[index]
 
 
+def test_a_way_of_sampling_under_two_settings_has_two_lines_and_no_deviation_between_them() -> None:
+    settings = {"defense": "fedavg", "selector": "uniform", "attack": "lie"}
+    cells = [
+        make_cell(final, axes={"sampling": "random A", "attackers": count}, attackers=count, seed=seed, **settings)
+        for count, finals in ((1, (90.0, 92.0)), (3, (50.0, 52.0)))
+        for seed, final in enumerate(finals)
+    ]
+    cells.append(make_cell(95.0, axes={"sampling": "rational", "attackers": 1}, defense="fedavg"))
+    _, figure = only(draw(cells, "sampling"))
+    labels = [" ".join(text.split()) for text in legend(figure)]
+    assert labels[0].startswith("random A, attackers=1")
+    assert labels[1].startswith("random A, attackers=3")
+    assert labels[2:] == ["rational"]
+    (axes,) = figure.axes
+    assert [line.get_ydata()[-1] for line in axes.lines] == [91.0, 51.0, 95.0]  # type: ignore[index]
+    # A band per line with two seeds, as wide as those are apart.
+    corners = [np.asarray(band.get_paths()[0].vertices) for band in axes.collections]
+    widths = [float(np.ptp(points[points[:, 0] == 4, 1])) for points in corners]
+    np.testing.assert_allclose(widths, [2 * 2**0.5] * 2)
+
+
 def test_similarity_has_the_cosine_on_the_left_and_the_distance_on_the_right() -> None:
     _, figure = only(draw([make_cell(90.0), make_cell(80.0, **LIE)], "similarity"))
     left, right = figure.axes

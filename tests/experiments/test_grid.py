@@ -74,6 +74,19 @@ def test_a_point_of_an_axis_may_be_several_settings_under_one_label() -> None:
     assert [(cell.config.training.epochs, cell.config.training.batch_size) for cell in cells] == [(2, 16), (2, 8)]
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        '[{ label = "A", seed = 1 }, { label = "A", seed = 2 }]',
+        '[{ seed = 1 }, { label = "seed=1", seed = 2 }]',
+        "[{ seed = 1 }, { seed = 2 }, { seed = 1 }]",
+    ],
+)
+def test_two_points_of_an_axis_cannot_have_one_label(values: str) -> None:
+    with pytest.raises(ConfigError, match=r"axes\.way: 2 values are called '(A|seed=1)'"):
+        sweep(f"axes.way = {values}")
+
+
 def test_grids_add_up_and_what_is_the_same_is_run_once() -> None:
     text = """
     [base]
