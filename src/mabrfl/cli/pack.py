@@ -19,7 +19,7 @@ def pack(
 ) -> None:
     """Pack results into one small file for table, plot and report.
 
-    RESULTS: a sweep's folder, or the folder of a run. FILE: for instance results/NAME.json.gz.
+    RESULTS: a sweep's folder, the folder of a run, or a folder of these. FILE: for instance results/NAME.json.gz.
 
     Settings, summaries, origins, one number per quantity and round; no weights.
     """
