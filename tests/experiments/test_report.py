@@ -116,7 +116,8 @@ def test_summary_tables_figures_and_lists_are_there(page: Page) -> None:
         "96.00 97.05 −1.05",
         "Ranks beside the paper's",
         "WorkerError: the worker died",
-        "0 of 40 rounds",
+        "begun (0 of 40 rounds)",
+        "1 run begun",
         "# Fixed: everything",
         "which is read as 95.61",
         "commit: 0123456789ab",
@@ -169,6 +170,14 @@ def test_several_results_have_a_section_each() -> None:
     page = Page(report([one, two]))
     assert {"one", "two"} <= {str(attributes.get("id")) for attributes in page.all("h2")}
     assert page.text.count("MNIST, mnist-cnn-small, 4 rounds") > 2
+
+
+def test_results_of_one_setting_share_no_id_on_the_page() -> None:
+    parts = [Results(name=name, cells=[make_cell(90.0, seed=seed)]) for seed, name in enumerate(("one", "two"))]
+    page = Page(report(parts))
+    ids = [str(attributes["id"]) for _, attributes in page.elements if "id" in attributes]
+    assert "figure-accuracy-mnist-mnist-cnn-small-4-rounds-2" in ids
+    assert sorted(set(ids)) == sorted(ids)
 
 
 def test_results_without_runs_are_no_report() -> None:

@@ -112,10 +112,22 @@ def test_missing_failed_running_and_unplanned_look_different() -> None:
         compared_cell(status="running", defense="faba", **LIE),
     ]
     text = markdown([only(cells)], compare=False)
-    assert body(text) == [["0%", "—", "", "90.00", ""], ["30%", "LIE", "running", "—", "failed"]]
-    assert "1 of 4 runs done, 1 failed, 1 running." in text
+    assert body(text) == [["0%", "—", "", "90.00", ""], ["30%", "LIE", "begun (0 of 40 rounds)", "—", "failed"]]
+    assert "1 of 4 runs done, 1 failed, 1 begun." in text
+    assert "begun: stopped, or still at work, before the last round" in text
     # FABA, Krum, Median is the paper's order of columns.
     assert "—<br>79.73" in markdown([only(cells)])
+
+
+def test_of_several_begun_runs_the_one_that_got_furthest_is_told() -> None:
+    cells = [make_cell(status="missing", defense="krum", seed=9, **LIE)]
+    for seed, rounds in enumerate((2, 3, 1)):
+        begun = make_cell(90.0, defense="krum", seed=seed, **LIE)
+        series = {name: values[:rounds] for name, values in begun.series.items()}
+        cells.append(begun.model_copy(update={"status": "running", "summary": None, "series": series}))
+    assert body(markdown([only(cells)]))[0][2] == "begun (3 of 4 rounds)"
+    (line,) = csv.DictReader(io.StringIO(as_csv([only(cells)])))
+    assert line["status"] == "begun"
 
 
 def test_a_place_with_some_seeds_done_says_which_are_not() -> None:

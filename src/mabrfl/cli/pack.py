@@ -23,9 +23,10 @@ def pack(
 
     Settings, summaries, origins, one number per quantity and round; no weights.
     """
+    from mabrfl.experiments.naming import STATUS_WORDS
     from mabrfl.experiments.packing import pack as write
     from mabrfl.experiments.results import STATUSES
 
     packed = write(results, file, force=force)
-    counts = ", ".join(f"{packed.count(status)} {status}" for status in STATUSES if packed.count(status))
+    counts = ", ".join(f"{packed.count(status)} {STATUS_WORDS[status]}" for status in STATUSES if packed.count(status))
     typer.echo(f"{file}: {len(packed.cells)} runs ({counts}), {file.stat().st_size:,} bytes")

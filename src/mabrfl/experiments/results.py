@@ -125,6 +125,11 @@ class Cell(BaseModel):
         """How many percent of the clients attack."""
         return 100 * self.num_attackers / int(self.config["clients"])
 
+    @property
+    def rounds_done(self) -> int:
+        """How many rounds are recorded."""
+        return len(self.series.get("round", ()))
+
     def measured(self, name: str) -> float | None:
         """Return a number of the summary, or None if the run is not done or has none of that name."""
         value = (self.summary or {}).get(name) if self.status == "done" else None
@@ -167,9 +172,7 @@ def load_results(path: Path | str, *, rounds: bool = True) -> Results:
     if found is None:
         below = [part for entry in sorted(_entries(path)) if (part := _load(entry, rounds)) is not None]
         if not below:
-            raise StateError(
-                f"{shown(path)} holds no results: neither {PLAN} of a sweep, nor the folder of a run, nor packed files"
-            )
+            raise StateError(f"{shown(path)} holds no results: no sweep's {PLAN}, no folder of a run, no packed file")
         text = "\n".join(part.sweep for part in below if part.sweep)
         cells = [cell for part in below for cell in part.cells]
         found = Results(name=path.resolve().name, sweep=text or None, cells=cells)
@@ -256,8 +259,7 @@ def _cell(folder: Path, told: dict[str, Any], rounds: bool) -> Cell:
     """Return the cell that a folder holds so far."""
     found: dict[str, Any] = {**told, "status": "missing"}
     summary = finished_summary(folder, told["key"])
-    # What is not finished runs again, and whatever is damaged of it is as good as not there.
-    done = summary is not None
+    done = summary is not None  # else it runs again, and whatever is damaged of it is as good as not there
     manifest = read_object(folder / MANIFEST, strict=done)
     found["manifest"] = {name: manifest[name] for name in _MANIFEST_KEYS if name in manifest}
     if done:
