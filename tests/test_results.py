@@ -109,3 +109,10 @@ def test_an_experiment_that_was_not_run_says_so_on_the_page() -> None:
     marked = set(re.findall(r"<!-- findings: ([\w-]+) -->", PAGE))
     assert absent == marked
     assert not absent & {folder_beside(packed).name for packed in PACKED}
+
+
+@pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.name)
+def test_no_committed_run_was_made_with_uncommitted_changes(packed: Path) -> None:
+    sources = {cell.key: cell.manifest.get("source", {}) for cell in loaded(packed).cells if cell.status != "missing"}
+    assert [key[:16] for key, source in sources.items() if source.get("dirty") is not False] == []
+    assert [key[:16] for key, source in sources.items() if not source.get("commit")] == []
