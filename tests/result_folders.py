@@ -24,6 +24,10 @@ MANIFEST = {
 }
 
 
+LAPTOP: dict[str, Any] = {"clients": 50, "rounds": 40}
+"""On top of the others: the scale at which runs are compared with the paper's figures."""
+
+
 def run_config(**settings: Any) -> ResolvedConfig:
     """Return a run on MNIST at a small scale, with these settings on top."""
     small: dict[str, Any] = {"dataset": "mnist", "model": "mnist-cnn-small", "clients": 10, "rounds": 4, "workers": 1}
@@ -121,10 +125,10 @@ def write_sweep(path: Path, runs: Iterable[tuple[dict[str, Any], float | str | N
     return path
 
 
-def small_sweep() -> Sequence[tuple[dict[str, Any], float | str | None]]:
+def small_sweep(**settings: Any) -> Sequence[tuple[dict[str, Any], float | str | None]]:
     """Return a table with two shares of attackers, three defenses and two seeds, and something of every state."""
     lie = {"attack": "lie", "attackers": 0.3}
-    return [
+    runs: list[tuple[dict[str, Any], float | str | None]] = [
         ({"defense": "krum"}, 91.0),
         ({"defense": "mab-rfl"}, 97.0),
         ({"defense": "fedavg"}, 98.0),
@@ -135,3 +139,4 @@ def small_sweep() -> Sequence[tuple[dict[str, Any], float | str | None]]:
         ({"defense": "mab-rfl", **lie}, 96.0),
         ({"defense": "mab-rfl", **lie, "seed": 1}, 97.0),
     ]
+    return [({**own, **settings}, outcome) for own, outcome in runs]

@@ -20,8 +20,9 @@ from mabrfl.experiments.results import PACKED_ENDING, Results, load_results
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 PACKED = sorted(RESULTS.glob(f"*{PACKED_ENDING}"))
+EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))
 PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-LINKED = sorted(set(re.findall(r"\]\(\.\./results/([^)]+)\)", PAGE)))
+LINKED = sorted(set(re.findall(r"\]\(([^)]+)\)", PAGE)))
 
 pytestmark = pytest.mark.skipif(
     not PACKED, reason="NOTHING IS CHECKED: there are no results/*.json.gz in this checkout yet"
@@ -58,7 +59,7 @@ def test_the_committed_tables_and_figures_are_what_the_command_gives(packed: Pat
 def test_committed_results_are_those_of_an_experiment_file(packed: Path) -> None:
     sweep = load_sweep(ROOT / "experiments" / f"{folder_beside(packed).name}.toml")
     planned = {cell.key for cell in sweep.cells}
-    done = {cell.key for cell in loaded(packed).cells if cell.status == "done"}
+    done = {cell.key for cell in loaded(packed).cells if cell.status != "missing"}
     assert done
     assert done <= planned, "cells of older settings; go on with the sweep (--from this file) and pack it again"
 
@@ -70,7 +71,48 @@ def test_no_folder_is_left_of_results_that_are_gone() -> None:
 @pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.name)
 def test_the_page_of_results_shows_them_and_says_what_was_found(packed: Path) -> None:
     name = folder_beside(packed).name
-    linked = [link for link in LINKED if link.partition("/")[0] == name]
-    assert linked, f"docs/results.md has no table or figure of {name}"
-    assert [link for link in linked if not (RESULTS / link).exists()] == []
+    shown = [link for link in LINKED if link.startswith(f"../results/{name}/")]
+    assert shown, f"docs/results.md has no table or figure of {name}"
     assert f"findings: {name} -->" not in PAGE, f"docs/results.md does not say yet what came of {name}"
+
+
+def headings(text: str) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    told = (re.sub(r"[^\w\- ]", "", line.lower()) for line in re.findall(r"^#+ +(.+)$", text, flags=re.MULTILINE))
+    return {line.strip().replace(" ", "-") for line in told}
+
+
+def test_every_link_of_the_page_of_results_leads_somewhere() -> None:
+    dead = []
+    for link in LINKED:
+        path, _, anchor = link.partition("#")
+        target = ROOT / "docs" / (path or "results.md")
+        if "://" not in link and not (
+            target.exists() and (not anchor or anchor in headings(target.read_text(encoding="utf-8")))
+        ):
+            dead.append(link)
+    assert len(LINKED) > len(EXPERIMENTS)
+    assert dead == []
+
+
+def test_the_page_of_results_says_how_many_runs_each_experiment_has() -> None:
+    told = re.findall(r"^\| \[([\w-]+)\]\(\.\./experiments/\1\.toml\) \|.*\| (\d+) \|$", PAGE, flags=re.MULTILINE)
+    assert {name: int(number) for name, number in told} == {
+        path.stem: len(load_sweep(path).cells) for path in EXPERIMENTS
+    }
+
+
+def test_an_experiment_that_was_not_run_says_so_on_the_page() -> None:
+    absent = set(
+        re.findall(r"^Not run yet: `mabrfl sweep experiments/([\w-]+)\.toml` fills it in\.$", PAGE, re.MULTILINE)
+    )
+    marked = set(re.findall(r"<!-- findings: ([\w-]+) -->", PAGE))
+    assert absent == marked
+    assert not absent & {folder_beside(packed).name for packed in PACKED}
+
+
+@pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.name)
+def test_no_committed_run_was_made_with_uncommitted_changes(packed: Path) -> None:
+    sources = {cell.key: cell.manifest.get("source", {}) for cell in loaded(packed).cells if cell.status != "missing"}
+    assert [key[:16] for key, source in sources.items() if source.get("dirty") is not False] == []
+    assert [key[:16] for key, source in sources.items() if not source.get("commit")] == []

@@ -11,7 +11,7 @@ import pytest
 
 from mabrfl.cli import plot
 from mabrfl.experiments.figures import ALL, FIGURES
-from result_folders import small_sweep, write_sweep
+from result_folders import LAPTOP, small_sweep, write_sweep
 
 USAGE, STATE, OUTPUT = 2, 5, 6
 
@@ -21,13 +21,13 @@ def sweep(tmp_path: Path) -> Path:
     return write_sweep(tmp_path / "small", small_sweep())
 
 
-@pytest.mark.usefixtures("sweep")
-def test_table_prints_markdown_with_the_paper_beside_it(mabrfl: Callable[..., Any]) -> None:
+def test_table_prints_markdown_with_the_paper_beside_it(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
+    write_sweep(tmp_path / "small", small_sweep(**LAPTOP))
     done = mabrfl("table", "small")
     assert done.code == 0
     assert done.err == ""
     lines = done.out.splitlines()
-    assert lines[0] == "**MNIST, mnist-cnn-small, 4 rounds**"
+    assert lines[0] == "**MNIST, mnist-cnn-small, 40 rounds**"
     (row,) = [line for line in lines if "LIE" in line]
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
     assert cells == [
@@ -35,7 +35,7 @@ def test_table_prints_markdown_with_the_paper_beside_it(mabrfl: Callable[..., An
         "LIE",
         "—<br>93.63",
         "*80.00 (1 of 2, 1 failed)*<br>79.73 +0.27",
-        "running<br>93.68",
+        "begun (2 of 40 rounds)<br>93.68",
         "**96.50 ± 0.71**<br>97.05 −0.55",
         "",
     ]
@@ -46,7 +46,7 @@ def test_packed_results_give_the_same_table_as_their_folder(mabrfl: Callable[...
     packed = mabrfl("pack", "small", "results/small.json.gz")
     assert packed.code == 0
     size = f"{(tmp_path / 'results' / 'small.json.gz').stat().st_size:,}"
-    assert packed.out == (f"results/small.json.gz: 9 runs (6 done, 1 failed, 1 running, 1 missing), {size} bytes\n")
+    assert packed.out == (f"results/small.json.gz: 9 runs (6 done, 1 failed, 1 begun, 1 missing), {size} bytes\n")
     for options in ([], ["--ranks"], ["--format", "latex"], ["--metric", "mean_last10", "--no-compare"]):
         assert mabrfl("table", "results/small.json.gz", *options).out == mabrfl("table", "small", *options).out
 
@@ -109,7 +109,7 @@ def test_the_command_line_knows_every_figure() -> None:
 MISTAKES: dict[str, tuple[list[str], int, str]] = {
     "no results": (["table"], USAGE, "Missing argument"),
     "results that are not there": (["table", "nowhere"], STATE, "there are no results at 'nowhere'"),
-    "a folder without results": (["plot", "."], STATE, "holds no results"),
+    "a folder without results": (["plot", "empty"], STATE, "holds no results"),
     "a file that is none": (["report", "file"], STATE, "is not a packed results file, or is damaged"),
     "an unknown format": (["table", "small", "--format", "html"], USAGE, "--format: unknown 'html'; known: csv"),
     "an unknown metric": (["table", "small", "--metric", "accuracy"], USAGE, "did you mean 'final_accuracy'"),
@@ -132,12 +132,13 @@ def test_a_mistake_is_one_line_on_stderr_and_changes_nothing(
 ) -> None:
     write_sweep(tmp_path / "small", [({"defense": "krum"}, 80.0)])
     (tmp_path / "file").write_text("mine")
+    (tmp_path / "empty").mkdir()
     done = mabrfl(*arguments)
     assert (done.code, done.out) == (code, "")
     assert message in done.err
     assert done.err.startswith("error: ")
     assert done.err.count("\n") == 1
-    assert sorted(os.listdir(tmp_path)) == ["file", "small"]
+    assert sorted(os.listdir(tmp_path)) == ["empty", "file", "small"]
     assert (tmp_path / "file").read_text() == "mine"
 
 

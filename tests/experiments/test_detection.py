@@ -174,13 +174,13 @@ def test_another_metric_is_compared_with_its_own_clean() -> None:
     assert (row["accuracy"], row["less clean"]) == ("75.00", "−7.00")
 
 
-def test_missing_failed_and_running_conditions_say_so_and_show_no_number() -> None:
+def test_missing_failed_and_begun_conditions_say_so_and_show_no_number() -> None:
     states = {"lie": "missing", "label-flip": "failed", "ipm": "running"}
     cells = [make_cell(status=status, attack=attack, attackers=0.3) for attack, status in states.items()]
     text = detection_markdown(detection_table(cells))
-    assert "0 of 3 runs done, 1 failed, 1 running, 1 missing." in text
+    assert "0 of 3 runs done, 1 failed, 1 begun, 1 missing." in text
     for row, status in zip(lines(cells), states.values(), strict=True):
-        assert row["accuracy"] == status
+        assert row["accuracy"] == {"running": "begun (0 of 4 rounds)"}.get(status, status)
         assert {value for name, value in row.items() if name not in (*NAMES, "accuracy")} == {""}
     some = [make_cell(90.0, **LIE), make_cell(status="missing", seed=1, **LIE)]
     assert lines(some)[0]["accuracy"] == "90.00 (1 of 2)"

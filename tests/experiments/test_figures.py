@@ -16,16 +16,18 @@ from mabrfl.experiments.figures import CAPTIONS, FIGURES, draw, save_figures
 from mabrfl.experiments.layout import Column
 from mabrfl.experiments.panels import literal, looks
 from mabrfl.experiments.results import Cell
-from result_folders import make_cell
+from result_folders import LAPTOP, make_cell
 
 LIE: dict[str, Any] = {"attack": "lie", "attackers": 0.3}
 
 
-def cells_of_a_table() -> list[Cell]:
-    cells = [make_cell(97.0, defense="mab-rfl"), make_cell(98.0, defense="fedavg"), make_cell(95.0, defense="krum")]
+def cells_of_a_table(**scale: Any) -> list[Cell]:
+    clean = {"mab-rfl": 97.0, "fedavg": 98.0, "krum": 95.0}
+    cells = [make_cell(final, defense=defense, **scale) for defense, final in clean.items()]
     for attack in ("lie", "label-flip"):
-        cells += [make_cell(90.0 + seed, defense="mab-rfl", attack=attack, attackers=0.3, seed=seed) for seed in (0, 1)]
-        cells += [make_cell(70.0, defense="krum", attack=attack, attackers=0.3)]
+        attacked = {"attack": attack, "attackers": 0.3, **scale}
+        cells += [make_cell(90.0 + seed, defense="mab-rfl", seed=seed, **attacked) for seed in (0, 1)]
+        cells += [make_cell(70.0, defense="krum", **attacked)]
     return cells
 
 
@@ -133,7 +135,8 @@ def test_accuracy_against_attackers_begins_where_nobody_attacks_and_has_gaps_whe
 
 
 def test_the_papers_values_are_drawn_on_request() -> None:
-    figure = draw(cells_of_a_table(), "attackers", compare=True)["attackers-mnist-mnist-cnn-small-4-rounds-lie"]
+    cells = cells_of_a_table(**LAPTOP)
+    figure = draw(cells, "attackers", compare=True)["attackers-mnist-mnist-cnn-small-40-rounds-lie"]
     drawn = [np.asarray(line.get_xydata()).tolist() for line in figure.axes[0].lines]
     assert [[0.0, 97.82], [30.0, 97.05]] in drawn
     assert [[0.0, 95.56], [30.0, 79.73]] in drawn
@@ -151,6 +154,27 @@ def test_sampling_has_a_line_per_value_of_that_axis() -> None:
     assert stem == "sampling-mnist-mnist-cnn-small-4-rounds"
     assert legend(figure) == ["random A", "rational"]
     assert [line.get_ydata()[-1] for line in figure.axes[0].lines] == [90.0, 96.0]  # type: ignore[index]
+
+
+def test_a_way_of_sampling_under_two_settings_has_two_lines_and_no_deviation_between_them() -> None:
+    settings = {"defense": "fedavg", "selector": "uniform", "attack": "lie"}
+    cells = [
+        make_cell(final, axes={"sampling": "random A", "attackers": count}, attackers=count, seed=seed, **settings)
+        for count, finals in ((1, (90.0, 92.0)), (3, (50.0, 52.0)))
+        for seed, final in enumerate(finals)
+    ]
+    cells.append(make_cell(95.0, axes={"sampling": "rational", "attackers": 1}, defense="fedavg"))
+    _, figure = only(draw(cells, "sampling"))
+    labels = [" ".join(text.split()) for text in legend(figure)]
+    assert labels[0].startswith("random A, attackers=1")
+    assert labels[1].startswith("random A, attackers=3")
+    assert labels[2:] == ["rational"]
+    (axes,) = figure.axes
+    assert [line.get_ydata()[-1] for line in axes.lines] == [91.0, 51.0, 95.0]  # type: ignore[index]
+    # A band per line with two seeds, as wide as those are apart.
+    corners = [np.asarray(band.get_paths()[0].vertices) for band in axes.collections]
+    widths = [float(np.ptp(points[points[:, 0] == 4, 1])) for points in corners]
+    np.testing.assert_allclose(widths, [2 * 2**0.5] * 2)
 
 
 def test_similarity_has_the_cosine_on_the_left_and_the_distance_on_the_right() -> None:
@@ -254,9 +278,10 @@ def test_drawing_leaves_pyplot_and_the_users_style_alone() -> None:
 
 
 def test_a_share_that_nobody_was_run_with_is_left_out_and_no_gap() -> None:
-    missing = [make_cell(status="missing", defense="krum", attack="lie", attackers=share) for share in (0.1, 0.4)]
-    cells = [*cells_of_a_table(), *missing]
-    scale = "mnist-mnist-cnn-small-4-rounds"
+    shares = (0.1, 0.4)
+    missing = [make_cell(status="missing", defense="krum", attack="lie", attackers=one, **LAPTOP) for one in shares]
+    cells = [*cells_of_a_table(**LAPTOP), *missing]
+    scale = "mnist-mnist-cnn-small-40-rounds"
     (axes,) = draw(cells, "attackers", compare=True)[f"attackers-{scale}-lie"].axes
     assert list(axes.get_xticks()) == [0, 30]
     # The caps of error bars are lines too, but none that connect anything.

@@ -74,6 +74,19 @@ def test_a_point_of_an_axis_may_be_several_settings_under_one_label() -> None:
     assert [(cell.config.training.epochs, cell.config.training.batch_size) for cell in cells] == [(2, 16), (2, 8)]
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        '[{ label = "A", seed = 1 }, { label = "A", seed = 2 }]',
+        '[{ seed = 1 }, { label = "seed=1", seed = 2 }]',
+        "[{ seed = 1 }, { seed = 2 }, { seed = 1 }]",
+    ],
+)
+def test_two_points_of_an_axis_cannot_have_one_label(values: str) -> None:
+    with pytest.raises(ConfigError, match=r"axes\.way: 2 values are called '(A|seed=1)'"):
+        sweep(f"axes.way = {values}")
+
+
 def test_grids_add_up_and_what_is_the_same_is_run_once() -> None:
     text = """
     [base]
@@ -432,10 +445,26 @@ def test_the_tables_have_every_row_and_column_of_the_paper() -> None:
             assert found == {(*row, column) for row in rows for column in columns}, path.name
 
 
-def test_the_preset_hardened_has_one_place_in_every_table() -> None:
-    for path in EXPERIMENTS:
-        places = re.findall(r'^ *(?:# )?"hardened",$', path.read_text(), flags=re.MULTILINE)
-        assert len(places) == (1 if path.stem.startswith("table1") else 0), path.name
+HARDENED = {
+    "table1-mnist-laptop": {(share, seed) for share in (30, 48) for seed in (0, 1, 2)},
+    "table1-mnist": {(48, 0)},
+    "table1-cifar10-laptop": {(0, 0), (30, 0)},
+    "table1-cifar10": {(30, 0), (48, 0)},
+}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in EXPERIMENTS if path.stem.startswith("table1")], ids=lambda path: path.stem
+)
+def test_the_preset_hardened_has_its_place_in_every_table(path: Path) -> None:
+    cells = [cell.config for cell in load_sweep(path).cells if cell.config.preset == "hardened"]
+    assert {(cell.defense, cell.selector) for cell in cells} == {("mab-rfl", "acs")}
+    attacks: dict[tuple[int, int], set[str]] = {}
+    for cell in cells:
+        attacks.setdefault((100 * cell.num_attackers // cell.clients, cell.seed), set()).add(cell.attack)
+    three = {"agr-krum", "lie", "label-flip"}
+    assert attacks == {place: three if place[0] else {"none"} for place in HARDENED[path.stem]}
+    assert len(cells) == sum(map(len, attacks.values()))
 
 
 def test_at_the_papers_scale_what_is_compared_first_runs_first() -> None:

@@ -12,7 +12,7 @@ from mabrfl.errors import StateError
 from mabrfl.experiments.markup import Markup, element, join
 from mabrfl.experiments.report import report
 from mabrfl.experiments.results import Results
-from result_folders import make_cell
+from result_folders import LAPTOP, make_cell
 
 LIE: dict[str, Any] = {"attack": "lie", "attackers": 0.3}
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&"
@@ -52,12 +52,12 @@ class Page(HTMLParser):
 
 def results() -> Results:
     cells = [
-        make_cell(97.0, defense="mab-rfl"),
-        make_cell(96.0, defense="mab-rfl", **LIE),
-        make_cell(70.0, defense="krum", **LIE),
-        make_cell(status="failed", defense="median", **LIE),
-        make_cell(status="running", defense="faba", **LIE),
-        make_cell(status="missing", defense="dnc", **LIE),
+        make_cell(97.0, defense="mab-rfl", **LAPTOP),
+        make_cell(96.0, defense="mab-rfl", **LIE, **LAPTOP),
+        make_cell(70.0, defense="krum", **LIE, **LAPTOP),
+        make_cell(status="failed", defense="median", **LIE, **LAPTOP),
+        make_cell(status="running", defense="faba", **LIE, **LAPTOP),
+        make_cell(status="missing", defense="dnc", **LIE, **LAPTOP),
     ]
     return Results(name="small", sweep="# Fixed: everything\n", cells=cells)
 
@@ -112,11 +112,12 @@ def test_summary_tables_figures_and_lists_are_there(page: Page) -> None:
     for said in (
         "3 runs done",
         "1 run failed",
-        "MNIST, mnist-cnn-small, 4 rounds",
+        "MNIST, mnist-cnn-small, 40 rounds",
         "96.00 97.05 −1.05",
         "Ranks beside the paper's",
         "WorkerError: the worker died",
-        "0 of 4 rounds",
+        "begun (0 of 40 rounds)",
+        "1 run begun",
         "# Fixed: everything",
         "which is read as 95.61",
         "commit: 0123456789ab",
@@ -169,6 +170,14 @@ def test_several_results_have_a_section_each() -> None:
     page = Page(report([one, two]))
     assert {"one", "two"} <= {str(attributes.get("id")) for attributes in page.all("h2")}
     assert page.text.count("MNIST, mnist-cnn-small, 4 rounds") > 2
+
+
+def test_results_of_one_setting_share_no_id_on_the_page() -> None:
+    parts = [Results(name=name, cells=[make_cell(90.0, seed=seed)]) for seed, name in enumerate(("one", "two"))]
+    page = Page(report(parts))
+    ids = [str(attributes["id"]) for _, attributes in page.elements if "id" in attributes]
+    assert "figure-accuracy-mnist-mnist-cnn-small-4-rounds-2" in ids
+    assert sorted(set(ids)) == sorted(ids)
 
 
 def test_results_without_runs_are_no_report() -> None:

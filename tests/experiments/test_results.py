@@ -11,7 +11,10 @@ import pytest
 from mabrfl.config import config_hash
 from mabrfl.errors import OutputError, StateError
 from mabrfl.experiments import files
+from mabrfl.experiments.cells import PlannedCell
+from mabrfl.experiments.identity import finished_run
 from mabrfl.experiments.packing import pack
+from mabrfl.experiments.plan import standing
 from mabrfl.experiments.results import Cell, load_all, load_results
 from result_folders import make_cell, run_config, small_sweep, write_run, write_sweep
 
@@ -238,6 +241,96 @@ def test_an_interrupted_summary_is_not_done(tmp_path: Path) -> None:
     (summary,) = sweep.glob("cells/*/summary.json")
     summary.write_text(json.dumps({**json.loads(summary.read_text()), "interrupted": True}))
     assert load_results(sweep).cells[0].status == "running"
+
+
+def changed(summary: dict[str, Any], **values: Any) -> str:
+    return json.dumps({name: value for name, value in {**summary, **values}.items() if value is not None})
+
+
+UNFINISHED = {
+    "interrupted": lambda summary: changed(summary, interrupted=True),
+    "does not say whether it was interrupted": lambda summary: changed(summary, interrupted=None),
+    "of another configuration": lambda summary: changed(summary, config_hash="0" * 64),
+    "without a configuration": lambda summary: changed(summary, config_hash=None),
+    "truncated": lambda summary: json.dumps(summary)[:50],
+    "no object": lambda _: "[]",
+    "empty": lambda _: "",
+}
+
+
+@pytest.mark.parametrize("change", UNFINISHED.values(), ids=UNFINISHED)
+def test_a_cell_is_done_for_tables_plans_and_resumption_alike(tmp_path: Path, change: Any) -> None:
+    config = run_config(defense="krum")
+    folder = write_sweep(tmp_path / "s", [({"defense": "krum"}, 90.0), ({"defense": "median"}, 80.0)])
+    planned = PlannedCell(config_hash(config), config, {})
+    run = folder / "cells" / planned.key[:16]
+
+    def told() -> tuple[str, str, bool, str]:
+        alone = load_results(run).cells[0].status
+        return (
+            load_results(folder).cells[0].status,
+            standing(folder, planned).status,
+            bool(finished_run(run, config)),
+            alone,
+        )
+
+    assert told() == ("done", "done", True, "done")
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(change(summary))
+    assert told() == ("running", "running", False, "running")
+    assert load_results(folder).cells[1].status == "done"
+
+
+def test_damaged_files_of_unfinished_cells_do_not_keep_the_others_from_being_read(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path / "s", [({"defense": "krum"}, "failed"), ({"defense": "median"}, 80.0)])
+    (failed,) = [path.parent for path in folder.glob("cells/*/failed.json")]
+    for name in ("failed.json", "manifest.json", "rounds.jsonl"):
+        (failed / name).write_text("{\n{\n")
+    assert [(cell.status, cell.error) for cell in load_results(folder).cells] == [
+        ("failed", {"error": "unknown"}),
+        ("done", None),
+    ]
+
+
+def test_a_damaged_origin_of_a_finished_cell_is_named(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path / "s", [({"defense": "krum"}, 90.0)])
+    (manifest,) = folder.glob("cells/*/manifest.json")
+    manifest.write_text("{")
+    with pytest.raises(StateError, match=r"manifest\.json' is not valid JSON"):
+        load_results(folder)
+
+
+def test_a_folder_of_sweeps_runs_and_packed_files_is_all_of_them(tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    write_sweep(folder / "sweep", [({"defense": "krum"}, 90.0), ({"defense": "median"}, None)])
+    write_run(folder / "run", run_config(defense="faba"), 80.0)
+    pack(write_sweep(tmp_path / "other", [({"defense": "dnc"}, 70.0)]), folder / "other.json.gz")
+    (folder / "pictures").mkdir()
+    (folder / "notes.txt").write_text("mine")
+    results = load_results(folder)
+    assert [(cell.config["defense"], cell.status) for cell in results.cells] == [
+        *(("dnc", "done"), ("faba", "done"), ("krum", "done"), ("median", "missing"))
+    ]
+    assert (results.name, results.sweep) == ("all", 'name = "small"\n\nname = "small"\n')
+    (folder / "other.json.gz").write_bytes(b"x")
+    with pytest.raises(StateError, match=r"other\.json\.gz"):
+        load_results(folder)
+
+
+def test_the_same_run_twice_in_one_folder_is_one_run(tmp_path: Path) -> None:
+    config = run_config(defense="krum")
+    for name, rounds in (("a", 2), ("b", None), ("c", None)):
+        write_run(tmp_path / "runs" / name, config, 90.0, rounds=rounds)
+    write_run(tmp_path / "runs" / "d", run_config(defense="krum", seed=1), 92.0)
+    cells = load_results(tmp_path / "runs").cells
+    assert [(cell.config["seed"], cell.status) for cell in cells] == [(0, "done"), (1, "done")]
+    (results,) = load_all([tmp_path / "runs"])
+    assert [len(results.cells), len(cells)] == [2, 2]
+
+
+def test_a_packed_file_that_has_a_run_twice_gives_it_once(packed: Path) -> None:
+    damaged(packed, lambda document: document["cells"].append(document["cells"][0]))
+    assert len(load_results(packed).cells) == len(small_sweep())
 
 
 def test_the_folder_of_a_run_and_a_folder_of_runs_are_results_too(tmp_path: Path) -> None:

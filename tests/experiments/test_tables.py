@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from mabrfl.experiments.results import Cell
 from mabrfl.experiments.table_formats import as_csv, latex, markdown
 from mabrfl.experiments.tables import Entry, Table, tabulate
 from mabrfl.experiments.text_tables import escape_latex
-from result_folders import make_cell
+from result_folders import LAPTOP, make_cell
 
 LIE: dict[str, Any] = {"attack": "lie", "attackers": 0.3}
+compared_cell = partial(make_cell, **LAPTOP)
 
 
 def entries(cells: list[Cell], percent: float = 30) -> dict[str, Entry]:
@@ -89,7 +91,7 @@ def test_a_row_with_one_figure_has_no_best() -> None:
 
 
 def test_the_papers_figure_and_the_difference_stand_below_ours() -> None:
-    cells = [make_cell(96.0, defense="mab-rfl", **LIE), make_cell(80.5, defense="krum", **LIE)]
+    cells = [compared_cell(96.0, defense="mab-rfl", **LIE), compared_cell(80.5, defense="krum", **LIE)]
     assert body(markdown([only(cells)])) == [["30%", "LIE", "*80.50*<br>79.73 +0.77", "**96.00**<br>97.05 −1.05"]]
     assert body(markdown([only(cells)], compare=False)) == [["30%", "LIE", "*80.50*", "**96.00**"]]
     assert "Table 1" not in markdown([only(cells)], compare=False)
@@ -97,23 +99,35 @@ def test_the_papers_figure_and_the_difference_stand_below_ours() -> None:
 
 
 def test_a_defense_with_another_selector_is_a_column_of_its_own_without_a_figure_of_the_paper() -> None:
-    cells = [make_cell(80.0, defense="krum", **LIE), make_cell(90.0, defense="krum", selector="acs", **LIE)]
+    cells = [compared_cell(80.0, defense="krum", **LIE), compared_cell(90.0, defense="krum", selector="acs", **LIE)]
     found = entries(cells)
     assert {label: entry.paper for label, entry in found.items()} == {"Krum": 79.73, "Krum + ACS": None}
 
 
 def test_missing_failed_running_and_unplanned_look_different() -> None:
     cells = [
-        make_cell(90.0, defense="krum"),
-        make_cell(status="missing", defense="krum", **LIE),
-        make_cell(status="failed", defense="median", **LIE),
-        make_cell(status="running", defense="faba", **LIE),
+        compared_cell(90.0, defense="krum"),
+        compared_cell(status="missing", defense="krum", **LIE),
+        compared_cell(status="failed", defense="median", **LIE),
+        compared_cell(status="running", defense="faba", **LIE),
     ]
     text = markdown([only(cells)], compare=False)
-    assert body(text) == [["0%", "—", "", "90.00", ""], ["30%", "LIE", "running", "—", "failed"]]
-    assert "1 of 4 runs done, 1 failed, 1 running." in text
+    assert body(text) == [["0%", "—", "", "90.00", ""], ["30%", "LIE", "begun (0 of 40 rounds)", "—", "failed"]]
+    assert "1 of 4 runs done, 1 failed, 1 begun." in text
+    assert "begun: stopped, or still at work, before the last round" in text
     # FABA, Krum, Median is the paper's order of columns.
     assert "—<br>79.73" in markdown([only(cells)])
+
+
+def test_of_several_begun_runs_the_one_that_got_furthest_is_told() -> None:
+    cells = [make_cell(status="missing", defense="krum", seed=9, **LIE)]
+    for seed, rounds in enumerate((2, 3, 1)):
+        begun = make_cell(90.0, defense="krum", seed=seed, **LIE)
+        series = {name: values[:rounds] for name, values in begun.series.items()}
+        cells.append(begun.model_copy(update={"status": "running", "summary": None, "series": series}))
+    assert body(markdown([only(cells)]))[0][2] == "begun (3 of 4 rounds)"
+    (line,) = csv.DictReader(io.StringIO(as_csv([only(cells)])))
+    assert line["status"] == "begun"
 
 
 def test_a_place_with_some_seeds_done_says_which_are_not() -> None:
@@ -197,16 +211,19 @@ def test_another_defense_is_one_column_whether_it_was_run_with_the_new_default_o
 
 
 def test_the_caption_says_what_was_run() -> None:
-    text = " ".join(only([make_cell(90.0, defense="krum")]).notes())
-    assert "10 clients with 10 to 500 examples each, dominant labels (q = 0.5), 3 local epochs of adam" in text
+    text = " ".join(only([compared_cell(90.0, defense="krum")]).notes())
+    assert "50 clients with 10 to 500 examples each, dominant labels (q = 0.5), 3 local epochs of adam" in text
     assert "(CNN, 100 rounds, seeds not stated)" in text
 
 
 def test_ranks_are_compared_pair_by_pair_with_the_papers() -> None:
     # The paper at 30 % LIE: DnC 97.23, MAB-RFL 97.05, Median 93.68, Krum 79.73.
     ours = {"dnc": 96.0, "mab-rfl": 97.0, "median": 96.0, "krum": 80.0}
-    cells = [make_cell(value, defense=defense, **LIE) for defense, value in ours.items()]
-    cells += [make_cell(98.0, defense="mab-rfl", preset="reference", **LIE), make_cell(10.0, defense="fedavg", **LIE)]
+    cells = [compared_cell(value, defense=defense, **LIE) for defense, value in ours.items()]
+    cells += [
+        compared_cell(98.0, defense="mab-rfl", preset="reference", **LIE),
+        compared_cell(10.0, defense="fedavg", **LIE),
+    ]
     (ranking,) = rankings(only(cells))
     assert {column.label: (ranking.ours[column], ranking.papers[column]) for column in ranking.ours} == {
         "DnC": (2, 1),
@@ -226,7 +243,7 @@ def test_ranks_are_compared_pair_by_pair_with_the_papers() -> None:
 
 def test_tau_is_1_for_the_papers_order_and_minus_1_for_its_reverse_and_none_for_ties() -> None:
     def tau(**ours: float) -> float | None:
-        (ranking,) = rankings(only([make_cell(value, defense=name, **LIE) for name, value in ours.items()]))
+        (ranking,) = rankings(only([compared_cell(value, defense=name, **LIE) for name, value in ours.items()]))
         return ranking.tau
 
     assert tau(dnc=97.0, median=93.0, krum=80.0) == 1
@@ -235,7 +252,7 @@ def test_tau_is_1_for_the_papers_order_and_minus_1_for_its_reverse_and_none_for_
 
 
 def test_differences_by_defense_follow_the_ranks() -> None:
-    cells = [make_cell(95.56, defense="krum"), make_cell(78.73, defense="krum", **LIE)]
+    cells = [compared_cell(95.56, defense="krum"), compared_cell(78.73, defense="krum", **LIE)]
     text = markdown([only(cells)], ranks=True)
     (line,) = [line for line in text.splitlines() if line.startswith("| Krum")]
     assert [cell.strip() for cell in line.split("|")[1:-1]] == ["Krum", "2", "−0.50", "0.50", "−1.00", "30% LIE"]
@@ -244,7 +261,7 @@ def test_differences_by_defense_follow_the_ranks() -> None:
 
 
 def test_agreement_is_the_mean_and_the_largest_difference() -> None:
-    cells = [make_cell(95.56, defense="krum"), make_cell(80.73, defense="krum", **LIE)]
+    cells = [compared_cell(95.56, defense="krum"), compared_cell(80.73, defense="krum", **LIE)]
     (found,) = agreements(only(cells))
     assert (found.rows, found.worst_row.share) == (2, "30%")
     assert found.mean_difference == pytest.approx(0.5)
@@ -268,7 +285,7 @@ def test_markdown_shows_odd_names_as_they_are() -> None:
 
 
 def test_latex_is_balanced_and_escaped() -> None:
-    cells = [hostile_cell(), make_cell(90.0, defense="krum", **LIE), make_cell(95.0, defense="mab-rfl", **LIE)]
+    cells = [hostile_cell(), compared_cell(90.0, defense="krum", **LIE), compared_cell(95.0, defense="mab-rfl", **LIE)]
     text = latex(tabulate(cells), ranks=True)
     plain = re.sub(r"\\[{}\\]", "", re.sub(r"%.*", "", text.replace(r"\%", "")))
     depth = 0
@@ -287,7 +304,7 @@ def test_latex_is_balanced_and_escaped() -> None:
 
 
 def test_latex_marks_best_in_bold_and_second_underlined_with_the_paper_below() -> None:
-    cells = [make_cell(80.0, defense="krum", **LIE), make_cell(96.0, defense="mab-rfl", **LIE)]
+    cells = [compared_cell(80.0, defense="krum", **LIE), compared_cell(96.0, defense="mab-rfl", **LIE)]
     text = latex([only(cells)])
     assert r"30\% & LIE & \underline{80.00} & \textbf{96.00} \\" in text
     assert r"\scriptsize 79.73 +0.27 & \scriptsize 97.05 $-$1.05 \\" in text
@@ -300,8 +317,8 @@ def test_latex_escapes_every_special_character() -> None:
 
 
 def test_csv_has_a_line_per_planned_place_with_unrounded_numbers() -> None:
-    cells = [make_cell(value, defense="krum", seed=seed, **LIE) for seed, value in enumerate((90.0, 91.0001))]
-    cells += [make_cell(status="missing", defense="mab-rfl", **LIE), make_cell(97.0, defense="mab-rfl")]
+    cells = [compared_cell(value, defense="krum", seed=seed, **LIE) for seed, value in enumerate((90.0, 91.0001))]
+    cells += [compared_cell(status="missing", defense="mab-rfl", **LIE), compared_cell(97.0, defense="mab-rfl")]
     lines = list(csv.DictReader(io.StringIO(as_csv([only(cells)], ranks=True))))
     assert [(line["attackers_percent"], line["defense"], line["status"]) for line in lines] == [
         ("0", "mab-rfl", "done"),

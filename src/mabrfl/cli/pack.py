@@ -19,13 +19,14 @@ def pack(
 ) -> None:
     """Pack results into one small file for table, plot and report.
 
-    RESULTS: a sweep's folder, or the folder of a run. FILE: for instance results/NAME.json.gz.
+    RESULTS: a sweep's folder, the folder of a run, or a folder of these. FILE: for instance results/NAME.json.gz.
 
     Settings, summaries, origins, one number per quantity and round; no weights.
     """
+    from mabrfl.experiments.naming import STATUS_WORDS
     from mabrfl.experiments.packing import pack as write
     from mabrfl.experiments.results import STATUSES
 
     packed = write(results, file, force=force)
-    counts = ", ".join(f"{packed.count(status)} {status}" for status in STATUSES if packed.count(status))
+    counts = ", ".join(f"{packed.count(status)} {STATUS_WORDS[status]}" for status in STATUSES if packed.count(status))
     typer.echo(f"{file}: {len(packed.cells)} runs ({counts}), {file.stat().st_size:,} bytes")

@@ -33,7 +33,7 @@ def plot(
 ) -> None:
     """Draw results: the paper's figures, and what it does not show.
 
-    RESULTS: a sweep's folder, a packed file, or the folder of a run.
+    RESULTS: a sweep's folder, a packed file, the folder of a run, or a folder of these.
 
     Fig. 1a is sampling, Fig. 1b similarity, Figs. 3 to 5 attackers; the rest goes over the rounds.
     """

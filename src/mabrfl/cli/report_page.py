@@ -24,7 +24,7 @@ def report(
 ) -> None:
     """Write results as one HTML file that needs no network.
 
-    RESULTS: a sweep's folder, a packed file, or the folder of a run; each has its own section.
+    RESULTS: a sweep's folder, a packed file, the folder of a run, or a folder of these; each has its own section.
 
     Tables, figures, configurations and manifests of every run, and what failed or is missing.
     """

@@ -14,7 +14,10 @@ from mabrfl.errors import suggest
 if TYPE_CHECKING:
     from mabrfl.experiments.results import Cell, Results
 
-RESULTS_HELP = "A sweep's folder, a packed file (mabrfl pack), or the folder of a run; several are taken together."
+RESULTS_HELP = (
+    "A sweep's folder, a packed file (mabrfl pack), the folder of a run, or a folder of these; "
+    "several are taken together."
+)
 Paths = Annotated[list[Path], typer.Argument(metavar="RESULTS...", help=RESULTS_HELP)]
 
 

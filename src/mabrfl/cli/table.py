@@ -36,7 +36,7 @@ def table(
 ) -> None:
     """Show results in the layout of the paper's Table 1.
 
-    RESULTS: a sweep's folder, a packed file, or the folder of a run.
+    RESULTS: a sweep's folder, a packed file, the folder of a run, or a folder of these.
 
     Mean and deviation over seeds, the best two of a row marked, the paper's figures beside ours.
 

@@ -76,6 +76,19 @@ def conditions(cells: Iterable[Cell]) -> list[Condition]:
     return _told_apart(found)
 
 
+def by_settings(cells: Iterable[Cell]) -> list[tuple[str, list[Cell]]]:
+    """Put together what differs by the seed alone, each with the settings in which it differs from the others here."""
+    together: dict[str, list[Cell]] = {}
+    for cell in cells:
+        together.setdefault(_identity(cell), []).append(cell)
+    groups = [(settings_of(group[0]), group) for group in together.values()]
+    keys = list(dict.fromkeys(key for settings, _ in groups for key in settings))
+    differing = [key for key in keys if len({settings.get(key) for settings, _ in groups}) > 1]
+    return [
+        (_with("", {key: settings[key] for key in differing if key in settings}), group) for settings, group in groups
+    ]
+
+
 def settings_of(cell: Cell) -> dict[str, str]:
     """Return what a run's name may be made of; settings without effect on it are left out."""
     unused = {*_WITHOUT_NAME, *unused_of(cell)}

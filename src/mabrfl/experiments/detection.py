@@ -12,6 +12,7 @@ from mabrfl.evaluation import ratio
 from mabrfl.experiments.conditions import Condition, conditions, settings_of
 from mabrfl.experiments.curves import isolation_rounds
 from mabrfl.experiments.layout import MAB_RFL, Setting, setting_of
+from mabrfl.experiments.naming import STATUS_WORDS
 from mabrfl.experiments.results import STATUSES, Cell
 from mabrfl.experiments.tables import Entry, Metric, entry_of
 
@@ -96,7 +97,7 @@ class DetectionTable:
     def progress(self) -> str:
         """How many of the runs are done, in words."""
         counts = Counter(cell.status for cell in self.cells)
-        others = [f"{counts[status]} {status}" for status in STATUSES[1:] if counts[status]]
+        others = [f"{counts[status]} {STATUS_WORDS[status]}" for status in STATUSES[1:] if counts[status]]
         return ", ".join([f"{counts['done']} of {len(self.cells)} runs done", *others])
 
 

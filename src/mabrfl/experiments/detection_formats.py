@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from mabrfl.experiments.detection import RATES, Average, DetectionRow, DetectionTable, Isolation
-from mabrfl.experiments.tables import METRICS, entry_text, signed
+from mabrfl.experiments.tables import BEGUN_NOTE, METRICS, begun_text, entry_text, signed
 from mabrfl.experiments.text_tables import escape_latex, latex_float, latex_line, markdown_rows, markdown_text
 
 _NONE = "—"
@@ -63,7 +63,7 @@ def _lines(table: DetectionTable) -> list[list[str]]:
 def _cells(row: DetectionRow, counts: set[int]) -> list[str]:
     entry = row.accuracy
     if entry.mean is None:
-        return [entry.status] + [""] * (3 + len(_PERCENTAGES))
+        return [begun_text(entry) if entry.status == "running" else entry.status] + [""] * (3 + len(_PERCENTAGES))
     shares = [_percent(row.rates[name], decimals) for name, (_, decimals) in _PERCENTAGES.items()]
     return [entry_text(entry, counts), _difference(row), *shares, _rounds(row.isolated), _rounds(row.shut_out)]
 
@@ -115,7 +115,7 @@ def _notes(table: DetectionTable) -> str:
         "Isolated: never selected again after that round; shut out: never accepted again; the median of all attackers, "
         "and how many were still selected, or accepted, in the last round.",
         *(["An attacker that changes its id is counted under each."] if renamed else []),
-        "A dash: there is no such number.",
+        f"A dash: there is no such number; missing: not run yet; {BEGUN_NOTE}.",
         f"{table.progress}.",
     ]
     return " ".join(notes)
@@ -158,7 +158,7 @@ def _names_of(row: DetectionRow, table: DetectionTable) -> dict[str, object]:
         "attack_label": condition.attack,
         "conditions": condition.rest,
         "metric": table.metric,
-        "status": entry.status,
+        "status": entry.state,
         "seeds": entry.seeds,
         "seeds_planned": entry.planned,
         "seeds_failed": entry.failed,

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from mabrfl.config.toml import one_line
 from mabrfl.drawing import DASHES, ENDINGS, LINES, Ending, clean_style, render, whole_rounds
 from mabrfl.errors import ConfigError, StateError, suggest
+from mabrfl.experiments.conditions import by_settings
 from mabrfl.experiments.curves import curve
 from mabrfl.experiments.defense_figures import detection, isolation, reputation, selection
 from mabrfl.experiments.files import write_whole
@@ -120,19 +121,21 @@ def _final(cells: Sequence[Cell]) -> tuple[float, float]:
 
 
 def sampling(grids: Sequence[Grid]) -> Named:
-    """Draw accuracy over the rounds, a line per way of sampling clients (the paper's Fig. 1a)."""
+    """Draw accuracy over the rounds, a line per way of sampling clients and settings but the seed (Fig. 1a)."""
     for grid in grids:
-        cells = [cell for cell in _finished(grid.cells) if SAMPLING_AXIS in cell.axes]
-        ways = list(dict.fromkeys(str(cell.axes[SAMPLING_AXIS]) for cell in cells))
-        if not ways:
+        ways: dict[str, list[Cell]] = {}
+        for cell in _finished(grid.cells):
+            if SAMPLING_AXIS in cell.axes:
+                ways.setdefault(one_line(str(cell.axes[SAMPLING_AXIS])), []).append(cell)
+        lines = [(f"{way}, {told}" if told else way, some) for way in ways for told, some in by_settings(ways[way])]
+        if not lines:
             continue
-        panels = Panels(1, 1, title=grid.setting.title, labels=ways)
+        panels = Panels(1, 1, title=grid.setting.title, labels=[label for label, _ in lines])
         axes = panels.at(0, 0)
-        for index, way in enumerate(ways):
+        for index, (label, cells) in enumerate(lines):
             look = {"color": LINES[index % len(LINES)], "linestyle": DASHES[index % len(DASHES)], "linewidth": 1.9}
-            shown = curve([cell for cell in cells if str(cell.axes[SAMPLING_AXIS]) == way], "accuracy")
-            plot_curve(axes, shown, look)
-            panels.explain(one_line(way), look)
+            plot_curve(axes, curve(cells, "accuracy"), look)
+            panels.explain(label, look)
         yield slug("sampling", grid.setting.title), panels.finish("round", "test accuracy (%)")
 
 

@@ -73,3 +73,24 @@ def parse_json(data: bytes, path: Path) -> Any:
     except (ValueError, RecursionError) as error:
         cause = "nested too deeply" if isinstance(error, RecursionError) else error
         raise StateError(f"{shown(path)} is not valid JSON: {cause}") from error
+
+
+def read_object(path: Path, *, strict: bool = True) -> dict[str, Any]:
+    """Return a JSON object from a file; an empty one if there is no file or, unless ``strict``, if it is damaged.
+
+    Raises
+    ------
+    StateError
+        If it is damaged.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        found = parse_json(read_bytes(path), path)
+        if not isinstance(found, dict):
+            raise StateError(f"{shown(path)} must hold an object; got a {type(found).__name__}")
+    except StateError:
+        if strict:
+            raise
+        return {}
+    return found

@@ -26,6 +26,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,6 +170,9 @@ def _axes(table: Mapping[str, Any], where: str) -> dict[str, list[tuple[Any, Set
         if not isinstance(values, list) or not values:
             raise ConfigError(f"{where}axes.{axis} must be a list of values; got {values!r}")
         axes[axis] = [_point(axis, value, where) for value in values]
+        (name, number), *_ = Counter(value_label(label) for label, _ in axes[axis]).most_common(1)
+        if number > 1:
+            raise ConfigError(f"{where}axes.{axis}: {number} values are called {name!r}; give each a label of its own")
     return axes
 
 

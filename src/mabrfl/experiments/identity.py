@@ -48,15 +48,24 @@ def is_same_run(path: Path, config: ResolvedConfig) -> bool:
     return theirs is not None or (path / ROUNDS).is_file()
 
 
-def finished_run(path: Path, config: ResolvedConfig) -> Finished | None:
-    """Return the run in a folder if it is finished, else None."""
-    if not (path / SUMMARY).is_file():
-        return None
+def finished_summary(path: Path, key: str) -> dict[str, Any] | None:
+    """Return the summary in a folder if the run of this hash is finished there, else None.
+
+    This alone decides whether a run is done: for a sweep and its plan, for going on with a run, and for tables, figures
+    and packing. A summary that cannot be read, says that the run was interrupted, or is that of another configuration
+    is as good as none.
+    """
     try:
-        summary = read_summary(path)
+        summary = read_summary(path) if (path / SUMMARY).is_file() else {}
     except StateError:
         return None
-    if summary.get("interrupted") is not False or summary.get("config_hash") != config_hash(config):
+    return summary if summary.get("interrupted") is False and summary.get("config_hash") == key else None
+
+
+def finished_run(path: Path, config: ResolvedConfig) -> Finished | None:
+    """Return the run in a folder if it is finished, else None."""
+    summary = finished_summary(path, config_hash(config))
+    if summary is None:
         return None
     if not (path / ROUNDS).is_file():
         raise StateError(f"the run in {shown(path)} is finished, but its rounds are not there: was it adopted?")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from mabrfl.config.toml import one_line
 from mabrfl.experiments import paper
+from mabrfl.experiments.comparable import is_comparable
 from mabrfl.experiments.naming import attack_name, dataset_name, defense_name, own_name, selector_name
 from mabrfl.experiments.results import Cell
 
@@ -147,9 +148,9 @@ class Grid:
         return tuple(row for row in self.rows if any(self.done(row, column) for column in self.columns))
 
     def paper_accuracy(self, row: Row, column: Column) -> float | None:
-        """Return the paper's figure for this place, or None if it has none."""
-        table = paper.paper_table(self.setting.dataset)
-        if table is None or not column.own_selector:
+        """Return the paper's figure for this place; None if it has none, or the runs here are made in another way."""
+        table, cells = paper.paper_table(self.setting.dataset), self.at(row, column)
+        if table is None or not cells or not all(map(is_comparable, cells)):
             return None
         return table.accuracy(row.percent, row.attack, column.defense)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mabrfl.config.toml import one_line
 from mabrfl.experiments import paper
 
@@ -49,3 +51,7 @@ def selector_name(selector: str) -> str:
 def own_name(name: str) -> str:
     """Return how something that is not of this package is called: ``module:Name`` by its name alone."""
     return one_line(name.rpartition(":")[2] or name)
+
+
+STATUS_WORDS: Mapping[str, str] = {"done": "done", "failed": "failed", "running": "begun", "missing": "missing"}
+"""What readers are told: whether a run that is not finished is still at work, no record can say."""

@@ -14,9 +14,10 @@ from mabrfl.config.toml import parse_toml
 from mabrfl.errors import MabRflError, OutputError, StateError
 from mabrfl.experiments.cells import PlannedCell, flat, value_label
 from mabrfl.experiments.files import parse_json, read_bytes
+from mabrfl.experiments.identity import finished_summary
 from mabrfl.experiments.results import CELLS, FAILED, KEY_LENGTH, PLAN, SWEEP, Status
-from mabrfl.recording import read_rounds, read_summary
-from mabrfl.recording.folder import CONFIG, ROUNDS, SUMMARY, shown
+from mabrfl.recording import read_rounds
+from mabrfl.recording.folder import CONFIG, ROUNDS, shown
 
 _MOST_SHOWN = 3
 
@@ -62,8 +63,8 @@ def folder_of(results: Path, key: str) -> Path:
 def standing(results: Path, cell: PlannedCell) -> Standing:
     """Look up where a cell stands; whatever cannot be read counts as not done."""
     folder = folder_of(results, cell.key)
-    summary = _summary(folder)
-    if summary.get("interrupted") is False and summary.get("config_hash") == cell.key:
+    summary = finished_summary(folder, cell.key)
+    if summary is not None:
         rounds = int(summary.get("rounds") or 0)
         took = float(summary.get("seconds") or 0.0) * _workers(folder) / rounds if rounds else None
         return Standing(cell, "done", rounds, took, summary.get("final_accuracy"))
@@ -72,13 +73,6 @@ def standing(results: Path, cell: PlannedCell) -> Standing:
         return Standing(cell, "failed", rounds, took, error=_error(folder / FAILED))
     begun = (folder / ROUNDS).is_file()
     return Standing(cell, "running" if begun else "missing", rounds, took)
-
-
-def _summary(folder: Path) -> dict[str, Any]:
-    try:
-        return read_summary(folder) if (folder / SUMMARY).is_file() else {}
-    except StateError:
-        return {}
 
 
 def _measured(folder: Path) -> tuple[int, float | None]:

@@ -43,14 +43,18 @@ class _Page:
 
     def heading(self, text: str, *, inner: bool = False) -> None:
         """Begin a section, or one within."""
-        anchor = stem = slug(text) or "section"
-        number = 2
-        while anchor in self._taken:
-            anchor, number = f"{stem}-{number}", number + 1
-        self._taken.add(anchor)
+        anchor = self.anchor(slug(text) or "section")
         self.body.append(element("h3" if inner else "h2", text, id=anchor))
         link = element("a", text, href=f"#{anchor}")
         self.contents.append(element("li", link, class_="inner" if inner else None))
+
+    def anchor(self, stem: str) -> str:
+        """Return an id that nothing else on the page has."""
+        anchor, number = stem, 2
+        while anchor in self._taken:
+            anchor, number = f"{stem}-{number}", number + 1
+        self._taken.add(anchor)
+        return anchor
 
     def add(self, *parts: Markup) -> None:
         """Go on in the section."""
@@ -138,11 +142,11 @@ def _add_figures(page: _Page, results: Results, progress: Callable[[str], None] 
             shown = str(figure.get_suptitle())
             image = element("img", src=f"data:image/svg+xml;base64,{picture}", alt=f"{title}: {shown}", loading="lazy")
             box = element("div", image, class_="picture", tabindex="0", role="region", aria_label=shown)
-            page.add(element("figure", box, element("figcaption", shown), id=f"figure-{stem}"))
+            page.add(element("figure", box, element("figcaption", shown), id=page.anchor(f"figure-{stem}")))
 
 
 def _add_unfinished(page: _Page, results: Sequence[Results]) -> None:
-    page.heading("Failed, running and missing runs")
+    page.heading("Failed, begun and missing runs")
     page.add(html_unfinished(results))
 
 

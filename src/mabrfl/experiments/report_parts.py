@@ -13,6 +13,7 @@ from mabrfl.config.toml import one_line
 from mabrfl.experiments.comparison import Agreement, Ranking, compared_columns
 from mabrfl.experiments.layout import Column, Grid, Row, arrange
 from mabrfl.experiments.markup import Markup, element, join
+from mabrfl.experiments.naming import STATUS_WORDS
 from mabrfl.experiments.results import STATUSES, Cell, Results
 from mabrfl.experiments.table_formats import DIFFERENCES_NOTE, rank_text, ranks_note, tau_text
 from mabrfl.experiments.tables import Entry, Table, difference_text, entry_text, seeds_text, signed
@@ -25,7 +26,7 @@ def html_tiles(results: Sequence[Results]) -> Markup:
     """Return the whole in a few numbers."""
     cells = [cell for one in results for cell in one.cells]
     counts = Counter(cell.status for cell in cells)
-    words = {status: f"{'run' if counts[status] == 1 else 'runs'} {status}" for status in STATUSES}
+    words = {status: f"{'run' if counts[status] == 1 else 'runs'} {STATUS_WORDS[status]}" for status in STATUSES}
     tiles = [(str(counts[status]), words[status]) for status in STATUSES if counts[status] or status == "done"]
     seconds = sum(cell.measured("seconds") or 0.0 for cell in cells)
     tiles.append((f"{seconds / 3600:.1f} h", "of computing in the finished runs"))
@@ -142,8 +143,8 @@ def html_unfinished(results: Sequence[Results]) -> Markup:
             why = _text(cell.error, "error")
             kind = _text(cell.error, "kind")
             if cell.status == "running":
-                why = f"{len(cell.series.get('round', ()))} of {cell.config['rounds']} rounds"
-            state = element("td", cell.status, class_=f"left {cell.status}")
+                why = f"{cell.rounds_done} of {cell.config['rounds']} rounds"
+            state = element("td", STATUS_WORDS[cell.status], class_=f"left {cell.status}")
             reason = element("td", f"{kind}: {why}" if kind and why else why, class_="left wide")
             lines.append(element("tr", element("td", place, class_="left wide"), state, reason))
     if not lines:
@@ -158,7 +159,7 @@ def html_runs(results: Sequence[Results]) -> list[Markup]:
 
 def _run(place: str, cell: Cell) -> Markup:
     accuracy = cell.measured("final_accuracy")
-    shown = cell.status if accuracy is None else f"{accuracy:.2f} %"
+    shown = STATUS_WORDS[cell.status] if accuracy is None else f"{accuracy:.2f} %"
     colour = "seeds" if accuracy is not None else f"seeds {cell.status}"
     said = element("summary", place, " ", element("span", shown, class_=colour))
     origin = {"key": cell.key, **cell.manifest}

@@ -17,10 +17,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from mabrfl.config import count_attackers
 from mabrfl.config.toml import parse_toml
 from mabrfl.errors import StateError
-from mabrfl.experiments.files import parse_json, read_bytes
+from mabrfl.experiments.files import parse_json, read_bytes, read_object
+from mabrfl.experiments.identity import finished_summary
 from mabrfl.experiments.series import Column, event_counts, per_client, per_round
-from mabrfl.recording import read_rounds, read_summary
-from mabrfl.recording.folder import CONFIG, MANIFEST, ROUNDS, SUMMARY, shown
+from mabrfl.recording import RoundRecord, read_rounds
+from mabrfl.recording.folder import CONFIG, MANIFEST, ROUNDS, shown
 
 CELLS, PLAN, FAILED, SWEEP = "cells", "cells.json", "failed.json", "sweep.toml"
 """Names in a sweep's folder."""
@@ -124,6 +125,11 @@ class Cell(BaseModel):
         """How many percent of the clients attack."""
         return 100 * self.num_attackers / int(self.config["clients"])
 
+    @property
+    def rounds_done(self) -> int:
+        """How many rounds are recorded."""
+        return len(self.series.get("round", ()))
+
     def measured(self, name: str) -> float | None:
         """Return a number of the summary, or None if the run is not done or has none of that name."""
         value = (self.summary or {}).get(name) if self.status == "done" else None
@@ -150,7 +156,8 @@ def load_results(path: Path | str, *, rounds: bool = True) -> Results:
     Parameters
     ----------
     path
-        A sweep's folder, a packed file, the folder of a single run, or a folder of such folders.
+        A sweep's folder, a packed file, the folder of a single run, or a folder of any of these, which are then taken
+        together. A run that is there twice counts once: where it got furthest, and first there.
     rounds
         Whether to read the rounds of a folder's runs as well, which takes the time; without them the cells have no
         series, clients and events.
@@ -161,30 +168,53 @@ def load_results(path: Path | str, *, rounds: bool = True) -> Results:
         If there are no results, or something is damaged; the message names the file.
     """
     path = Path(path)
+    found = _load(path, rounds)
+    if found is None:
+        below = [part for entry in sorted(_entries(path)) if (part := _load(entry, rounds)) is not None]
+        if not below:
+            raise StateError(f"{shown(path)} holds no results: no sweep's {PLAN}, no folder of a run, no packed file")
+        text = "\n".join(part.sweep for part in below if part.sweep)
+        cells = [cell for part in below for cell in part.cells]
+        found = Results(name=path.resolve().name, sweep=text or None, cells=cells)
+    return found.model_copy(update={"cells": _once(found.cells)})
+
+
+def load_all(paths: list[Path] | list[str]) -> list[Results]:
+    """Read several results; a run that several of them have is kept where it got furthest, and first there."""
+    loaded = [load_results(path) for path in paths]
+    kept = {id(cell) for cell in _once([cell for results in loaded for cell in results.cells])}
+    return [
+        results.model_copy(update={"cells": [cell for cell in results.cells if id(cell) in kept]}) for results in loaded
+    ]
+
+
+def _once(cells: list[Cell]) -> list[Cell]:
+    """Return one cell per key: the one that got furthest, and the first of those."""
+    best: dict[str, Cell] = {}
+    for cell in cells:
+        other = best.get(cell.key)
+        if other is None or STATUSES.index(cell.status) < STATUSES.index(other.status):
+            best[cell.key] = cell
+    return [cell for cell in cells if best[cell.key] is cell]
+
+
+def _load(path: Path, rounds: bool) -> Results | None:
+    """Return the results that a packed file, a sweep's folder or the folder of a run holds; None of another folder."""
     if not os.path.isdir(path):
         return _load_packed(path)
     name = path.resolve().name
     if (path / PLAN).is_file():
         text = read_bytes(path / SWEEP).decode("utf-8", "replace") if (path / SWEEP).is_file() else None
         return Results(name=name, sweep=text, cells=_planned(path, rounds))
-    folders = [path] if (path / CONFIG).is_file() else sorted(found.parent for found in path.glob(f"*/{CONFIG}"))
-    if not folders:
-        raise StateError(f"{shown(path)} holds no results: neither {PLAN} of a sweep nor the folder of a run")
-    return Results(name=name, cells=[_unplanned(folder, rounds) for folder in folders])
+    return Results(name=name, cells=[_unplanned(path, rounds)]) if (path / CONFIG).is_file() else None
 
 
-def load_all(paths: list[Path] | list[str]) -> list[Results]:
-    """Read several results; a run that several of them have is kept where it got furthest, and first there."""
-    loaded = [load_results(path) for path in paths]
-    best: dict[str, tuple[int, int]] = {}
-    for place, results in enumerate(loaded):
-        for cell in results.cells:
-            rank = (STATUSES.index(cell.status), place)
-            best[cell.key] = min(best.get(cell.key, rank), rank)
-    return [
-        results.model_copy(update={"cells": [cell for cell in results.cells if best[cell.key][1] == place]})
-        for place, results in enumerate(loaded)
-    ]
+def _entries(folder: Path) -> list[Path]:
+    """Return what may be results within a folder: other folders, and files with the name of packed ones."""
+    try:
+        return [found for found in folder.iterdir() if found.is_dir() or found.name.endswith(PACKED_ENDING)]
+    except OSError as error:
+        raise StateError(f"cannot read {shown(folder)}: {error.strerror}") from error
 
 
 def _load_packed(path: Path) -> Results:
@@ -221,45 +251,46 @@ def _planned(path: Path, rounds: bool) -> list[Cell]:
 
 def _unplanned(folder: Path, rounds: bool) -> Cell:
     config = parse_toml(read_bytes(folder / CONFIG), f"config file {shown(folder / CONFIG)}")
-    manifest = _object(folder / MANIFEST)
+    manifest = read_object(folder / MANIFEST)
     return _cell(folder, {"key": manifest.get("config_hash") or folder.name, "config": config}, rounds)
 
 
 def _cell(folder: Path, told: dict[str, Any], rounds: bool) -> Cell:
     """Return the cell that a folder holds so far."""
     found: dict[str, Any] = {**told, "status": "missing"}
-    manifest = _object(folder / MANIFEST)
+    summary = finished_summary(folder, told["key"])
+    done = summary is not None  # else it runs again, and whatever is damaged of it is as good as not there
+    manifest = read_object(folder / MANIFEST, strict=done)
     found["manifest"] = {name: manifest[name] for name in _MANIFEST_KEYS if name in manifest}
-    summary = read_summary(folder) if (folder / SUMMARY).is_file() else None
-    if summary is not None and not summary.get("interrupted"):
+    if done:
         found |= {"status": "done", "summary": summary}
     elif (folder / FAILED).is_file():
-        found |= {"status": "failed", "error": _object(folder / FAILED)}
+        found |= {"status": "failed", "error": read_object(folder / FAILED, strict=False) or {"error": "unknown"}}
     elif (folder / ROUNDS).is_file():
         found["status"] = "running"
     if rounds and (folder / ROUNDS).is_file():
-        records = read_rounds(folder).records
+        records = _records(folder, strict=done)
         found |= {
             "series": per_round(records),
             "clients": per_client(records),
             "events": event_counts(records),
         }
     elif rounds and found["status"] == "done" and (folder / SERIES).is_file():
-        found |= {name: value for name, value in _object(folder / SERIES).items() if name in _KEPT}
+        found |= {name: value for name, value in read_object(folder / SERIES).items() if name in _KEPT}
     try:
         return Cell(**found)
     except ValidationError as error:
         raise StateError(f"the run in {shown(folder)} is damaged: {_first_of(error)}") from error
 
 
-def _object(path: Path) -> dict[str, Any]:
-    """Return a JSON object from a file; an empty one if there is no file."""
-    if not path.is_file():
-        return {}
-    found = parse_json(read_bytes(path), path)
-    if not isinstance(found, dict):
-        raise StateError(f"{shown(path)} must hold an object; got a {type(found).__name__}")
-    return found
+def _records(folder: Path, *, strict: bool) -> tuple[RoundRecord, ...]:
+    """Return the rounds in a folder; unless ``strict``, none if they cannot be read."""
+    try:
+        return read_rounds(folder).records
+    except StateError:
+        if strict:
+            raise
+        return ()
 
 
 def _first_of(error: ValidationError | TypeError) -> str:

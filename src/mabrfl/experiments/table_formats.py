@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mabrfl.experiments.comparison import Agreement, Ranking, agreements, compared_columns, rankings
 from mabrfl.experiments.layout import Column, Row
-from mabrfl.experiments.tables import Entry, Table, difference_text, entry_text, signed
+from mabrfl.experiments.tables import BEGUN_NOTE, Entry, Table, difference_text, entry_text, signed
 from mabrfl.experiments.text_tables import (
     escape_latex,
     latex_float,
@@ -57,7 +57,7 @@ def legend(compare: bool) -> str:
     below = " Below ours: the paper's figure and the difference in points." if compare else ""
     return (
         "Bold: best of the row; italics: second best; FedAvg, the baseline, is not ranked."
-        f"{below} A dash: not run yet; empty: not part of the experiment."
+        f"{below} A dash: not run yet; {BEGUN_NOTE}; empty: not part of the experiment."
     )
 
 
@@ -221,7 +221,7 @@ def _csv_line(table: Table, row: Row, column: Column, entry: Entry) -> dict[str,
         "selector": column.selector,
         "defense_variant": column.variant,
         "metric": table.metric,
-        "status": entry.status,
+        "status": entry.state,
         "mean": entry.mean,
         "std": entry.deviation,
         "seeds": entry.seeds,

@@ -9,6 +9,7 @@ from typing import Literal
 
 from mabrfl.experiments import paper
 from mabrfl.experiments.layout import Column, Grid, Row, arrange
+from mabrfl.experiments.naming import STATUS_WORDS
 from mabrfl.experiments.results import Cell, Status
 
 Metric = Literal["final_accuracy", "mean_last10"]
@@ -33,6 +34,8 @@ class Entry:
         Over the seeds that are done; the deviation is that of a sample (n - 1), None for a single seed.
     seeds, planned, failed
         How many seeds are done, how many there are in the plan, and how many failed.
+    begun
+        Rounds that are done, and rounds in all, of the run that got furthest without being done; None if there is none.
     paper
         The paper's figure, if it has one.
     mark
@@ -47,6 +50,12 @@ class Entry:
     failed: int = 0
     paper: float | None = None
     mark: Mark = ""
+    begun: tuple[int, int] | None = None
+
+    @property
+    def state(self) -> str:
+        """The status in a word."""
+        return self.status if self.status == "unplanned" else STATUS_WORDS[self.status]
 
     @property
     def difference(self) -> float | None:
@@ -101,7 +110,7 @@ class Table:
         cells = self.grid.cells
         counts = {status: sum(cell.status == status for cell in cells) for status in ("done", "failed", "running")}
         words = [f"{counts['done']} of {len(cells)} runs done"]
-        words += [f"{counts[status]} {status}" for status in ("failed", "running") if counts[status]]
+        words += [f"{counts[status]} {STATUS_WORDS[status]}" for status in ("failed", "running") if counts[status]]
         return ", ".join(words) + "."
 
 
@@ -141,7 +150,10 @@ def entry_of(cells: Sequence[Cell], metric: Metric, known: float | None = None) 
     for better in ("running", "failed"):
         status = better if any(cell.status == better for cell in cells) else status
     if not values:
-        return Entry("failed" if failed else status, planned=len(cells), failed=failed, paper=known)
+        begun = max(
+            ((cell.rounds_done, cell.config["rounds"]) for cell in cells if cell.status == "running"), default=None
+        )
+        return Entry("failed" if failed else status, planned=len(cells), failed=failed, paper=known, begun=begun)
     deviation = statistics.stdev(values) if len(values) > 1 else None
     return Entry("done", statistics.fmean(values), deviation, len(values), len(cells), failed, known)
 
@@ -164,11 +176,19 @@ def shown(value: float) -> float:
 def entry_text(entry: Entry, counts: Collection[int]) -> str:
     """Return an entry in plain words: ``97.12 ± 0.10``, with the number of seeds if they differ within the table."""
     if entry.mean is None:
-        return {"missing": "—", "unplanned": ""}.get(entry.status, entry.status)
+        return {"missing": "—", "unplanned": "", "running": begun_text(entry)}.get(entry.status, entry.status)
     text = f"{entry.mean:.{_DECIMALS}f}"
     if entry.deviation is not None:
         text += f" ± {entry.deviation:.{_DECIMALS}f}"
     return text + seeds_text(entry, counts)
+
+
+def begun_text(entry: Entry) -> str:
+    """Return how far a run got that is not done: ``begun (12 of 40 rounds)``."""
+    return "begun ({} of {} rounds)".format(*entry.begun) if entry.begun else "begun"
+
+
+BEGUN_NOTE = "begun: stopped, or still at work, before the last round"
 
 
 def seeds_text(entry: Entry, counts: Collection[int]) -> str:
