@@ -140,9 +140,12 @@ def test_cells_at_the_same_place_of_different_grids_are_told_apart_by_what_diffe
         "seed=1, defense=krum",
     ]
     assert labels("[[grid]]\n[[grid]]\nbase.seed = 3") == ["seed=0", "seed=3"]
-    # One label for two points, and settings that only one of two cells has.
-    assert labels("axes.x = [{ label = 'a', seed = 1 }, { label = 'a', seed = 2 }]") == ["x=a, seed=1", "x=a, seed=2"]
-    lists = "axes.row = [{ label = 'a', partition.sizes = [1, 2] }, { label = 'a', partition.sizes = [3, 4] }]"
+    # One label for two points of different grids, and settings that only one of two cells has.
+    seeds = "".join(f"[[grid]]\naxes.x = [{{ label = 'a', seed = {seed} }}]\n" for seed in (1, 2))
+    assert labels(seeds) == ["x=a, seed=1", "x=a, seed=2"]
+    lists = "".join(
+        f"[[grid]]\naxes.row = [{{ label = 'a', partition.sizes = {sizes} }}]\n" for sizes in ([1, 2], [3, 4])
+    )
     assert labels(lists) == ["row=a, partition.sizes=[1, 2]", "row=a, partition.sizes=[3, 4]"]
     # What was found for one pair may be the label of another cell.
     both = "[[grid]]\nbase = { defense = 'fedavg' }\naxes.seed = [1]\n[[grid]]\naxes.seed = [1]\n"
@@ -159,8 +162,8 @@ def test_cells_that_are_written_alike_are_told_apart_by_their_keys(
 ) -> None:
     (tmp_path / "two_of_a_kind.py").write_text("class Rule:\n    def __init__(self, x):\n        self.x = x\n")
     monkeypatch.syspath_prepend(tmp_path)
-    points = ", ".join(f"{{ label = 'a', defense_options.x = {x} }}" for x in ("1", "'1'"))
-    cells = sweep(f"base.defense = 'two_of_a_kind:Rule'\naxes.row = [{points}]").cells
+    grids = "".join(f"[[grid]]\naxes.row = [{{ label = 'a', defense_options.x = {x} }}]\n" for x in ("1", "'1'"))
+    cells = sweep(f"base.defense = 'two_of_a_kind:Rule'\n{grids}").cells
     assert [cell.label for cell in cells] == [f"row=a, defense_options.x=1, cell={cell.key[:16]}" for cell in cells]
     assert len(cells) == 2
 
