@@ -66,6 +66,7 @@ def test_a_run_through_flower_equals_the_simulators_run_bit_for_bit(preset):
         strategy = RobustStrategy(
             MabRfl(preset, seed=2, dataset="digits"),
             min_train_nodes=1,
+            trust_num_examples=True,
             identify=lambda grid, nodes: {node.node_id: node.node_id - 100 for node in nodes},
             **QUIET,
         )
@@ -102,7 +103,7 @@ def _digits_client(simulation, k):
         train_client(
             network, dataset.train_inputs, labels, options, seed=2, round=number, client=k, examples=shard.indices
         )
-        return reply_to(message, {"all.weight": flatten(trainable(network))})
+        return reply_to(message, {"all.weight": flatten(trainable(network))}, examples=len(shard))
 
     return answer
 

@@ -42,9 +42,15 @@ def run(flower, rounds, name):
 
 
 def in_process(rounds):
-    """The same federation in mabrfl's own simulator."""
+    """The same federation in mabrfl's own simulator, where claims are not heeded either."""
     config = RunConfig(
-        dataset="digits", clients=CLIENTS, rounds=rounds, attack="label-flip", attackers=SHARE, workers=1
+        dataset="digits",
+        clients=CLIENTS,
+        rounds=rounds,
+        attack="label-flip",
+        attackers=SHARE,
+        workers=1,
+        defense_options={"claims": 0.0},
     )
     return simulate(config)
 
