@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +8,16 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from mabrfl.drawing import render
 from mabrfl.errors import ConfigError, OutputError, StateError
 from mabrfl.experiments.curves import curve, isolation_curve, selection_curves, share_curve
 from mabrfl.experiments.figures import CAPTIONS, FIGURES, draw, save_figures
 from mabrfl.experiments.layout import Column
-from mabrfl.experiments.panels import literal, looks
+from mabrfl.experiments.panels import Panels, literal, looks
 from mabrfl.experiments.results import Cell
 from result_folders import LAPTOP, make_cell
 
@@ -315,3 +318,22 @@ def test_every_pair_of_a_defense_and_a_selector_looks_different_even_without_das
         found[Column("krum", "paper", "all")]["color"]
         == looks([Column("krum", "paper", "all")])[Column("krum", "paper", "all")]["color"]
     )
+
+
+def test_long_titles_do_not_run_into_those_beside_them() -> None:
+    titles = [
+        "30% on-off, inner=lie, on_rounds=5, off_rounds=5",
+        "30% sleeper, inner=label-flip, honest_rounds=20",
+        "-",
+    ]
+    panels = Panels(1, 3, title="many options")
+    shown = [panels.at(0, column, title) for column, title in enumerate(titles)]
+    FigureCanvasAgg(panels.figure).draw()
+    boxes = [
+        text.get_window_extent()
+        for axes, title in zip(shown, titles, strict=True)
+        for text in axes.get_children()
+        if isinstance(text, Text) and text.get_text() == title
+    ]
+    assert len(boxes) == len(titles)
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))

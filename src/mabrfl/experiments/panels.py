@@ -35,6 +35,8 @@ ACROSS = 3
 """Panels beside each other, where there may be many."""
 _LEGEND = 1.9
 _TITLE = 0.45
+_FITS = 40
+"""Characters over a panel; longer titles are written smaller, so that they do not run into those beside them."""
 _CHARACTER = 0.075
 """Inches that a character of a legend takes."""
 
@@ -119,7 +121,7 @@ class Panels:
             bare_axes(axes)
             axes.xaxis.set_major_locator(whole_rounds(6))
         if title:
-            axes.set_title(literal(title), fontsize=9.5, loc="left")
+            axes.set_title(literal(title), fontsize=9.5 * min(1, _FITS / max(len(title), 1)), loc="left")
         return axes
 
     def explain(self, label: str, look: dict[str, Any], *, marker: bool = False) -> None:
