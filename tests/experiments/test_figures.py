@@ -321,11 +321,7 @@ def test_every_pair_of_a_defense_and_a_selector_looks_different_even_without_das
 
 
 def test_long_titles_do_not_run_into_those_beside_them() -> None:
-    titles = [
-        "30% on-off, inner=lie, on_rounds=5, off_rounds=5",
-        "30% sleeper, inner=label-flip, honest_rounds=20",
-        "-",
-    ]
+    titles = ["30% on-off, inner=label-flip, mapping=pair, on_rounds=5, off_rounds=5", "30% sleeper, inner=lie", "-"]
     panels = Panels(1, 3, title="many options")
     shown = [panels.at(0, column, title) for column, title in enumerate(titles)]
     FigureCanvasAgg(panels.figure).draw()
