@@ -211,16 +211,6 @@ def test_acs_with_another_rule_follows_the_preset() -> None:
     assert (run.selector_options["warmup_rounds"], run.selector_options["inclusion"]) == (10, "cutoffs")
 
 
-def test_without_attackers_there_is_no_attack_and_the_run_is_the_clean_one() -> None:
-    clean = resolve(RunConfig())
-    for attackers in (0, 0.0):
-        run = resolve(load_config(None, {"attack": "ipm", "attack_options.epsilon": 2.0, "attackers": attackers}))
-        assert (run.attack, run.attackers, run.attack_options) == ("none", 0, {})
-        assert config_hash(run) == config_hash(clean)
-    with pytest.raises(ConfigError, match="has no such option; did you mean 'epsilon'"):
-        resolve(load_config(None, {"attack": "ipm", "attack_options.epsilom": 2.0}))
-
-
 def test_without_an_attack_nobody_is_an_attacker() -> None:
     run = resolve(RunConfig(attackers=0.3))
     assert (run.num_attackers, run.assumed_malicious) == (0, 0)

@@ -117,12 +117,9 @@ def _fill_attackers(filled: dict[str, Any]) -> None:
             f"attackers must be fewer than half of the clients; got {count} of {clients} "
             "(allow_majority = true lifts this)"
         )
-    if filled["attack"] == "none" or not count:
-        # Nobody attacks: no client is to be counted as a missed attacker, and no rule told of any. How they would
-        # attack says nothing then, but a mistake in it is still one.
-        catalog.complete_options("attacks", filled["attack"], filled["attack_options"])
-        filled["attack"], filled["attackers"], filled["attack_options"] = "none", 0, {}
-        count = 0
+    if filled["attack"] == "none":
+        # Nobody attacks: no client is to be counted as a missed attacker, and no rule told of any.
+        filled["attackers"] = count = 0
     if filled["assumed_malicious"] is None:
         filled["assumed_malicious"] = count
     elif filled["assumed_malicious"] > clients:

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mabrfl.config import config_hash, load_config, resolve
+from mabrfl.config import ResolvedConfig, config_hash, load_config, resolve
 from mabrfl.config.toml import known_keys, parse_toml, read_bytes
 from mabrfl.errors import ConfigError, suggest
 from mabrfl.experiments.cells import (
@@ -141,11 +141,25 @@ def _cells(base: Settings, grid: Mapping[str, Any], where: str) -> Iterator[Plan
         labels = {axis: label for axis, (label, _) in zip(axes, chosen, strict=True)}
         settings = _united([values for _, values in chosen], where)
         try:
-            config = resolve(load_config(None, {**base, **own, **settings}))
+            config = _resolved({**base, **own, **settings})
         except ConfigError as error:
             at = f"at {label_of(labels)}: " if labels else ""
             raise ConfigError(f"{where}{at}{error}") from error
         yield PlannedCell(config_hash(config), config, labels)
+
+
+def _resolved(settings: Mapping[str, Any]) -> ResolvedConfig:
+    """Return the run of these settings; without anybody to carry the attack out, the one without an attack.
+
+    So a share of 0 beside several attacks is one clean cell.
+    """
+    config = resolve(load_config(None, settings))
+    if config.attack == "none" or config.num_attackers:
+        return config
+    attacks = ("attack", "attackers", "attack_options")
+    return resolve(
+        load_config(None, {key: value for key, value in settings.items() if key.split(".")[0] not in attacks})
+    )
 
 
 def _kept(cells: Iterator[PlannedCell], grid: Mapping[str, Any], where: str) -> Iterable[PlannedCell]:
