@@ -79,7 +79,7 @@ class HardenedOptions:
         Votes in the step grow with the number of examples that a client claims, up to so many times the
         median, by reputation, of what all who are not rejected claimed last; 0 ignores what they claim.
     independence
-        Clients whose residual momenta agree share their vote in the step.
+        Clients whose residuals agree, of their momenta or of this round's updates, share their vote in the step.
     trust_weights
         Weigh clients in the step by their reputation.
     step_size
