@@ -232,11 +232,12 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def wait_for_rounds(results: Path, seconds: float = 90.0) -> None:
+    """Wait until a round can be gone on from: it is recorded a moment before its checkpoint is there."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if any(path.stat().st_size for path in results.glob("cells/*/rounds.jsonl")):
+        if any(results.glob("cells/*/checkpoint/round-*.json")) or any(results.glob("cells/*/summary.json")):
             return
-        time.sleep(0.05)
+        time.sleep(0.02)
     pytest.fail("no rounds after a minute and a half")
 
 
@@ -269,7 +270,7 @@ def test_a_real_sweep_stops_within_seconds_of_ctrl_c_and_goes_on(tmp_path: Path)
     with started(tmp_path, "--only", "seed=0") as process:
         out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, "")
-    assert "started after round" in out or any(len(records) in (0, 40) for records in begun.values())
+    assert "started after round" in out or any(len(records) == 40 for records in begun.values())
     for path, records in begun.items():
         whole = max(len(records) - 1, 0)  # the last may have been torn
         assert read_rounds(path.parent).records[:whole] == records[:whole]
