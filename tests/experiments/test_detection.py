@@ -328,7 +328,7 @@ def test_the_ablation_switches_off_every_mechanism_of_the_page_and_nothing_else(
     } - {("budget", "0")}
     cells = load_sweep(ROOT / "experiments" / "hardening-ablation.toml").cells
     ours = [cell for cell in cells if cell.config.defense == "mab-rfl"]
-    full = next(cell for cell in ours if cell.axes["mechanism"] == "full method").config.defense_options
+    full = next(cell for cell in ours if cell.axes["ablation"] == "full method").config.defense_options
     off = {
         (name, value if isinstance(value, str) else f"{value:g}" if not isinstance(value, bool) else str(value).lower())
         for cell in ours
@@ -338,6 +338,6 @@ def test_the_ablation_switches_off_every_mechanism_of_the_page_and_nothing_else(
     assert off == {(name, value.strip('"')) for name, value in documented}
     attacked = {(cell.config.attack, cell.config.num_attackers) for cell in ours}
     of_full = {
-        (cell.config.attack, cell.config.num_attackers) for cell in ours if cell.axes["mechanism"] == "full method"
+        (cell.config.attack, cell.config.num_attackers) for cell in ours if cell.axes["ablation"] == "full method"
     }
     assert attacked == of_full

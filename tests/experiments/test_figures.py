@@ -238,7 +238,7 @@ def test_two_settings_of_one_title_get_two_files() -> None:
     cells = [make_cell(90.0), make_cell(80.0, training={"epochs": 1})]
     assert list(draw(cells, "accuracy")) == [
         "accuracy-mnist-mnist-cnn-small-4-rounds",
-        "accuracy-mnist-mnist-cnn-small-4-rounds-2",
+        "accuracy-mnist-mnist-cnn-small-4-rounds-epochs-1",
     ]
 
 

@@ -177,6 +177,16 @@ def test_options_that_differ_make_columns_and_attack_options_make_rows() -> None
     assert [row.label for row in grid.rows] == ["LIE, ddof=0", "LIE, ddof=1"]
 
 
+def test_where_several_options_differ_only_the_unusual_ones_are_named() -> None:
+    options = [{}, {}, {"alpha": -0.5}, {"history": 0.5}, {"alpha": -0.5, "history": 0.5}]
+    cells = [
+        make_cell(90.0, defense="mab-rfl", defense_options=told, seed=seed, **LIE) for seed, told in enumerate(options)
+    ]
+    (grid,) = arrange(cells)
+    names = ["", ", alpha=-0.5", ", history=0.5", ", history=0.5, alpha=-0.5"]
+    assert [column.label for column in grid.columns] == [f"MAB-RFL paper{name}" for name in names]
+
+
 def test_the_bound_a_rule_is_told_follows_the_share_and_makes_no_column_unless_it_is_set() -> None:
     shares = [make_cell(90.0, defense="krum", attack="lie", attackers=share) for share in (0.1, 0.3)]
     (grid,) = arrange(shares)
@@ -192,7 +202,20 @@ def test_the_bound_a_rule_is_told_follows_the_share_and_makes_no_column_unless_i
 def test_another_setting_is_another_table(other: dict[str, Any]) -> None:
     tables = tabulate([make_cell(90.0, defense="krum"), make_cell(91.0, defense="krum", **other)])
     assert [table.at(table.grid.rows[0], table.grid.columns[0]).mean for table in tables] == [90.0, 91.0]
-    assert len({(table.grid.setting.title, table.grid.setting.description) for table in tables}) == 2
+    assert len({table.grid.setting.title for table in tables}) == 2
+
+
+def test_of_settings_with_one_title_all_but_the_most_frequent_say_what_is_different() -> None:
+    others = [{"training": {"optimizer": "sgd"}}, {"partition": {"kind": "dirichlet", "concentration": 0.1}}]
+    cells = [
+        make_cell(90.0, **others[0]),
+        *(make_cell(90.0, seed=seed) for seed in (0, 1)),
+        make_cell(90.0, **others[1]),
+    ]
+    titles = [grid.setting.title for grid in arrange(cells)]
+    assert titles[1] == "MNIST, mnist-cnn-small, 4 rounds"
+    assert titles[0].startswith(titles[1] + ", sgd")
+    assert titles[2] == titles[1] + ", dirichlet, concentration = 0.1"
 
 
 def test_the_preset_reference_is_in_the_same_table_although_its_conditions_differ() -> None:

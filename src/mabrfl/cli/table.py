@@ -1,4 +1,4 @@
-"""``mabrfl table``: the paper's Table 1 from results, or who was detected and who was not."""
+"""``mabrfl table``: the paper's Table 1 from results, who was detected and who was not, or what each part is worth."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ def table(
             help="Instead: precision, recall, isolation, selection and accuracy less clean, by condition.",
         ),
     ] = False,
+    ablation: Annotated[
+        bool,
+        typer.Option("--ablation", help="Instead: a defense without each of its parts in turn, beside the whole."),
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="File to write (default: standard output).")] = None,
 ) -> None:
     """Show results in the layout of the paper's Table 1.
@@ -41,7 +45,11 @@ def table(
     Mean and deviation over seeds, the best two of a row marked, the paper's figures beside ours.
 
     With --detection: a row per attack, defense and condition, and what became of attackers and honest clients.
+
+    With --ablation: a row per part that is left out and attack, for sweeps with an axis called 'ablation'.
     """
+    from mabrfl.experiments.ablation import ablation_table
+    from mabrfl.experiments.ablation_formats import ABLATION_FORMATS
     from mabrfl.experiments.detection import detection_table
     from mabrfl.experiments.detection_formats import DETECTION_FORMATS
     from mabrfl.experiments.table_formats import FORMATS
@@ -49,10 +57,15 @@ def table(
 
     writer = FORMATS[one_of("--format", format_, list(FORMATS))]
     one_of("--metric", metric, list(METRICS))
-    if detection and ranks:
-        raise click.UsageError("--ranks does not go with --detection, whose rows are not ranked")
+    asked = [
+        name for name, given in (("--ranks", ranks), ("--detection", detection), ("--ablation", ablation)) if given
+    ]
+    if len(asked) > 1:
+        raise click.UsageError(f"{' and '.join(asked)} do not go together: they are different tables")
     cells = cells_of(read(results))
-    if detection:
+    if ablation:
+        put(ABLATION_FORMATS[format_](ablation_table(cells, metric)), out)  # type: ignore[arg-type] # just checked
+    elif detection:
         put(DETECTION_FORMATS[format_](detection_table(cells, metric)), out)  # type: ignore[arg-type] # just checked
     else:
         put(writer(tabulate(cells, metric), compare=compare, ranks=ranks), out)  # type: ignore[arg-type] # as above

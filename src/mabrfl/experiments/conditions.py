@@ -12,9 +12,10 @@ from mabrfl.catalog import KINDS, known_name
 from mabrfl.config.toml import one_line
 from mabrfl.errors import ConfigError
 from mabrfl.experiments.cells import flat, value_label
-from mabrfl.experiments.layout import Column, column_of, column_order, unused_of
+from mabrfl.experiments.layout import Column, column_of, column_order
 from mabrfl.experiments.naming import attack_name
 from mabrfl.experiments.results import Cell
+from mabrfl.experiments.settings import unused_of
 
 _WITHOUT_NAME = frozenset({"seed", "workers", "device", "allow_majority"})
 _IN_COLUMNS = frozenset({"attack", "attackers", "defense", "preset", "selector"})

@@ -11,9 +11,10 @@ from mabrfl.errors import StateError
 from mabrfl.evaluation import ratio
 from mabrfl.experiments.conditions import Condition, conditions, settings_of
 from mabrfl.experiments.curves import isolation_rounds
-from mabrfl.experiments.layout import MAB_RFL, Setting, setting_of
+from mabrfl.experiments.layout import MAB_RFL
 from mabrfl.experiments.naming import STATUS_WORDS
 from mabrfl.experiments.results import STATUSES, Cell
+from mabrfl.experiments.settings import Setting, setting_of
 from mabrfl.experiments.tables import Entry, Metric, entry_of
 
 _CLEAN = ("fedavg", "all")
@@ -136,16 +137,17 @@ def _row(condition: Condition, metric: Metric, clean: Mapping[tuple[object, ...]
     return DetectionRow(
         condition=condition,
         accuracy=entry_of(condition.cells, metric),
-        difference=_average(_difference(cell, metric, clean) for cell in done),
+        difference=average(_difference(cell, metric, clean) for cell in done),
         is_clean=_is_clean(condition.cells[0]),
-        rates={name: _average(measure(cell) for cell in done) for name, measure in RATES.items()},
-        attack_success=_average(cell.measured("attack_success") for cell in done),
+        rates={name: average(measure(cell) for cell in done) for name, measure in RATES.items()},
+        attack_success=average(cell.measured("attack_success") for cell in done),
         isolated=_isolation(done, "last_selected"),
         shut_out=_isolation(done, "last_accepted"),
     )
 
 
-def _average(values: Iterable[float | None]) -> Average | None:
+def average(values: Iterable[float | None]) -> Average | None:
+    """Return mean and deviation of the values that are known; None if none is."""
     known = [value for value in values if value is not None]
     if not known:
         return None

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 
 from mabrfl.experiments.detection import RATES, Average, DetectionRow, DetectionTable, Isolation
 from mabrfl.experiments.tables import BEGUN_NOTE, METRICS, begun_text, entry_text, signed
-from mabrfl.experiments.text_tables import escape_latex, latex_float, latex_line, markdown_rows, markdown_text
+from mabrfl.experiments.text_tables import TextTable
 
-_NONE = "—"
-_PERCENTAGES: Mapping[str, tuple[str, int]] = {
+NONE = "—"
+PERCENTAGES: Mapping[str, tuple[str, int]] = {
     "detection_precision": ("precision", 1),
     "detection_recall": ("recall", 1),
     "honest_rejected_rate": ("honest rejected", 2),
@@ -22,49 +22,37 @@ _PERCENTAGES: Mapping[str, tuple[str, int]] = {
 """The rates that are shown, with their heads and decimals."""
 
 
+def detection_text(table: DetectionTable) -> TextTable:
+    """Return the table as text; a column that nothing stands in is left out."""
+    rest, success = (any(row.condition.rest for row in table.rows), any(row.attack_success for row in table.rows))
+    names = ["Attackers", "Attack", "Defense", *(["Conditions"] if rest else [])]
+    shares = [head for head, _ in PERCENTAGES.values()]
+    goal = ["attack success"] if success else []
+    rows = []
+    for row in table.rows:
+        told = row.condition
+        cells = [told.share, told.attack, told.column.label, *([told.rest] if rest else [])]
+        rows.append([*cells, *_cells(row, table.seed_counts), *([_success(row)] if success else [])])
+    head = [*names, "accuracy", "less clean", *shares, "isolated after", "shut out after", *goal]
+    sides = "r" + "l" * (len(names) - 1) + "r" * (len(head) - len(names))
+    return TextTable(f"{table.setting.title}: detection", head, sides, rows, _notes(table))
+
+
 def detection_markdown(table: DetectionTable) -> str:
     """Return the table in Markdown."""
-    head, *body = _lines(table)
-    names = len(head) - _numbers(table)
-    lines = [head, ["--:", *(":--" for _ in head[1:names]), *("--:" for _ in head[names:])]]
-    lines += [[markdown_text(cell) for cell in line] for line in body]
-    title = markdown_text(f"{table.setting.title}: detection")
-    return f"**{title}**\n\n{markdown_rows(lines)}\n{markdown_text(_notes(table))}\n"
+    return detection_text(table).markdown()
 
 
 def detection_latex(table: DetectionTable) -> str:
     r"""Return the table in LaTeX, with ``booktabs``."""
-    head, *body = ([escape_latex(cell) for cell in line] for line in _lines(table))
-    names = len(head) - _numbers(table)
-    lines = [latex_line(head), r"\midrule", *(latex_line(line) for line in body)]
-    caption = escape_latex(f"{table.setting.title}: detection. {_notes(table)}")
-    return "% \\usepackage{booktabs}\n\n" + latex_float("r" + "l" * (names - 1) + "r" * _numbers(table), lines, caption)
-
-
-def _numbers(table: DetectionTable) -> int:
-    """Return how many columns have numbers."""
-    return 4 + len(_PERCENTAGES) + any(row.attack_success for row in table.rows)
-
-
-def _lines(table: DetectionTable) -> list[list[str]]:
-    """Return the head and the rows; a column that nothing stands in is left out."""
-    rest, success = (any(row.condition.rest for row in table.rows), any(row.attack_success for row in table.rows))
-    names = ["Attackers", "Attack", "Defense", *(["Conditions"] if rest else [])]
-    shares = [head for head, _ in _PERCENTAGES.values()]
-    goal = ["attack success"] if success else []
-    lines = [[*names, "accuracy", "less clean", *shares, "isolated after", "shut out after", *goal]]
-    for row in table.rows:
-        told = row.condition
-        cells = [told.share, told.attack, told.column.label, *([told.rest] if rest else [])]
-        lines.append([*cells, *_cells(row, table.seed_counts), *([_success(row)] if success else [])])
-    return lines
+    return detection_text(table).latex()
 
 
 def _cells(row: DetectionRow, counts: set[int]) -> list[str]:
     entry = row.accuracy
     if entry.mean is None:
-        return [begun_text(entry) if entry.status == "running" else entry.status] + [""] * (3 + len(_PERCENTAGES))
-    shares = [_percent(row.rates[name], decimals) for name, (_, decimals) in _PERCENTAGES.items()]
+        return [begun_text(entry) if entry.status == "running" else entry.status] + [""] * (3 + len(PERCENTAGES))
+    shares = [percent_text(row.rates[name], decimals) for name, (_, decimals) in PERCENTAGES.items()]
     return [entry_text(entry, counts), _difference(row), *shares, _rounds(row.isolated), _rounds(row.shut_out)]
 
 
@@ -72,27 +60,35 @@ def _difference(row: DetectionRow) -> str:
     found = row.difference
     if row.is_clean:
         return "clean"
-    if found is None:
-        return _NONE
-    text = signed(found.mean) if found.deviation is None else f"{signed(found.mean)} ± {found.deviation:.2f}"
-    return text if found.seeds == row.accuracy.seeds else f"{text} ({found.seeds} of {row.accuracy.seeds})"
+    text = average_text(found)
+    if found is None or found.seeds == row.accuracy.seeds:
+        return text
+    return f"{text} ({found.seeds} of {row.accuracy.seeds})"
 
 
-def _percent(found: Average | None, decimals: int, scale: float = 100) -> str:
+def average_text(found: Average | None) -> str:
+    """Return a difference in points, with its deviation over seeds."""
     if found is None:
-        return _NONE
+        return NONE
+    return signed(found.mean) if found.deviation is None else f"{signed(found.mean)} ± {found.deviation:.2f}"
+
+
+def percent_text(found: Average | None, decimals: int, scale: float = 100) -> str:
+    """Return a share in percent, with its deviation over seeds."""
+    if found is None:
+        return NONE
     text = f"{scale * found.mean:.{decimals}f}"
     return text if found.deviation is None else f"{text} ± {scale * found.deviation:.{decimals}f}"
 
 
 def _success(row: DetectionRow) -> str:
-    return _percent(row.attack_success, 1, scale=1) if row.accuracy.mean is not None else ""
+    return percent_text(row.attack_success, 1, scale=1) if row.accuracy.mean is not None else ""
 
 
 def _rounds(found: Isolation | None) -> str:
     """Return ``6 (2 of 45 never)``."""
     if found is None:
-        return _NONE
+        return NONE
     median = "never" if math.isinf(found.median) else f"{found.median:g}"
     return f"{median} ({found.never} of {found.attackers} never)" if found.never else median
 
@@ -139,7 +135,7 @@ def detection_csv(table: DetectionTable) -> str:
     for row in table.rows:
         numbers = {**row.rates, "attack_success": row.attack_success}
         line = _names_of(row, table) | {
-            f"{name}_{part}": value for name, found in numbers.items() for part, value in _mean_of(found).items()
+            f"{name}_{part}": value for name, found in numbers.items() for part, value in mean_of(found).items()
         }
         for name, found in (("isolated", row.isolated), ("shut_out", row.shut_out)):
             line |= {f"{name}_{part}": getattr(found, part) for part in _ISOLATION if found is not None}
@@ -150,7 +146,7 @@ def detection_csv(table: DetectionTable) -> str:
 def _names_of(row: DetectionRow, table: DetectionTable) -> dict[str, object]:
     condition, entry = row.condition, row.accuracy
     config = condition.cells[0].config
-    difference = _mean_of(row.difference)
+    difference = mean_of(row.difference)
     return {
         **{name: config[name] for name in ("dataset", "model", "rounds", "clients", "attack", "defense", "preset")},
         "selector": config["selector"],
@@ -170,7 +166,8 @@ def _names_of(row: DetectionRow, table: DetectionTable) -> dict[str, object]:
     }
 
 
-def _mean_of(found: Average | None) -> dict[str, float | None]:
+def mean_of(found: Average | None) -> dict[str, float | None]:
+    """Return ``mean`` and ``std`` for CSV."""
     return {"mean": None, "std": None} if found is None else {"mean": found.mean, "std": found.deviation}
 
 

@@ -285,7 +285,7 @@ def save_figures(figures: Mapping[str, Figure], folder: Path, endings: Sequence[
 
 
 def _free(stem: str, taken: Mapping[str, Figure]) -> str:
-    """Return a stem that is not taken: two settings may have one title, and differ in something smaller."""
+    """Return a stem that is not taken: two titles may be the same but for what a file name leaves out."""
     number = 2
     free = stem
     while free in taken:

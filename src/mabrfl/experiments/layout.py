@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from mabrfl.config.toml import one_line
 from mabrfl.experiments import paper
 from mabrfl.experiments.comparable import is_comparable
-from mabrfl.experiments.naming import attack_name, dataset_name, defense_name, own_name, selector_name
+from mabrfl.experiments.naming import attack_name, defense_name, selector_name
 from mabrfl.experiments.results import Cell
+from mabrfl.experiments.settings import PARTITION, TRAINING, Setting, by_setting
 
 T = TypeVar("T", "Row", "Column")
 
@@ -22,48 +23,13 @@ _BASELINES = ("fedavg", "fedavg-uniform")
 
 _PRESETS = ("paper", "reference", "hardened")
 
-_PARTITION = ("kind", "q", "concentration", "sizes")
-_TRAINING = ("epochs", "batch_size", "optimizer", "learning_rate", "momentum", "weight_decay")
 _NOT_OF_A_COLUMN = frozenset(
     {"dataset", "model", "rounds", "clients", "attack", "attackers", "defense", "preset", "selector", "seed", "workers"}
     | {"device", "allow_majority", "assumed_malicious"}
-    | {f"partition.{name}" for name in _PARTITION}
-    | {f"training.{name}" for name in _TRAINING}
+    | {f"partition.{name}" for name in PARTITION}
+    | {f"training.{name}" for name in TRAINING}
 )
 """Settings that make another grid, another row, or nothing; and those that name a column anyway."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is the same in one grid: data, model, clients, rounds, local training."""
-
-    dataset: str
-    model: str
-    rounds: int
-    clients: int
-    rest: tuple[tuple[str, str], ...]
-
-    @property
-    def title(self) -> str:
-        """The setting in a few words."""
-        name = dataset_name(self.dataset)
-        return f"{name}, {own_name(self.model)}, {_number(self.rounds, 'round')}"
-
-    @property
-    def description(self) -> str:
-        """What the title leaves out, in a sentence."""
-        told = {name: json.loads(value) for name, value in self.rest}
-        sizes = told.get("sizes")
-        parts = [_number(self.clients, "client")]
-        if isinstance(sizes, list) and len(sizes) == 2:
-            low, high = sizes
-            parts[0] += f" with {low} examples each" if low == high else f" with {low} to {high} examples each"
-        parts.append(_partition(told))
-        parts.append(
-            f"{_number(told.get('epochs'), 'local epoch')} of {told.get('optimizer')}"
-            f" (learning rate {told.get('learning_rate')}, batches of {told.get('batch_size')})"
-        )
-        return one_line(", ".join(parts))
 
 
 @dataclass(frozen=True)
@@ -157,26 +123,7 @@ class Grid:
 
 def arrange(cells: Iterable[Cell]) -> list[Grid]:
     """Put cells into one grid per setting, rows and columns in the paper's order."""
-    by_setting: dict[Setting, list[Cell]] = {}
-    for cell in cells:
-        by_setting.setdefault(setting_of(cell), []).append(cell)
-    return [_grid(setting, group) for setting, group in by_setting.items()]
-
-
-def setting_of(cell: Cell) -> Setting:
-    """Return what a cell shares with those it may be compared with."""
-    config = cell.config
-    partition, training = config["partition"], config["training"]
-    unused = unused_of(cell)
-    rest = [(name, partition[name]) for name in _PARTITION if name in partition and f"partition.{name}" not in unused]
-    rest += [(name, training[name]) for name in _TRAINING if name in training]
-    return Setting(
-        config["dataset"],
-        config["model"],
-        config["rounds"],
-        config["clients"],
-        tuple((name, json.dumps(value, sort_keys=True)) for name, value in rest),
-    )
+    return [_grid(setting, group) for setting, group in by_setting(cells).items()]
 
 
 def column_of(cell: Cell) -> Column:
@@ -187,13 +134,6 @@ def column_of(cell: Cell) -> Column:
     defense, preset, selector = (cell.config[key] for key in ("defense", "preset", "selector"))
     same = preset == "hardened" and defense != MAB_RFL and selector != "acs"
     return Column(defense, "paper" if same else preset, selector)
-
-
-def unused_of(cell: Cell) -> frozenset[str]:
-    """Return the settings that a cell has and that its kind of partition makes no use of."""
-    kind = cell.config["partition"].get("kind")
-    unused = {"dominant-label": "concentration", "dirichlet": "q"}.get(kind if isinstance(kind, str) else "")
-    return frozenset({f"partition.{unused}"} if unused else ())
 
 
 def slug(*parts: str) -> str:
@@ -223,17 +163,19 @@ def _grid(setting: Setting, cells: Sequence[Cell]) -> Grid:
 
 
 def _with_variants(named: Sequence[tuple[T, Mapping[str, str]]]) -> list[T]:
-    """Add to each name the settings in which those of the same name differ."""
-    values: dict[T, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    """Add to each name the settings in which those of the same name differ; of several, those that are unusual."""
+    values: dict[T, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for name, settings in named:
         for key, value in settings.items():
-            values[name][key].add(value)
+            values[name][key][value] += 1
     return [replace(name, variant=_variant(settings, values[name])) for name, settings in named]
 
 
-def _variant(settings: Mapping[str, str], values: Mapping[str, set[str]]) -> str:
-    told = (f"{key.rpartition('.')[2]}={value}" for key, value in settings.items() if len(values[key]) > 1)
-    return one_line(", ".join(told))
+def _variant(settings: Mapping[str, str], values: Mapping[str, Counter[str]]) -> str:
+    varied = [key for key in settings if len(values[key]) > 1]
+    if len(varied) > 1:
+        varied = [key for key in varied if settings[key] != values[key].most_common(1)[0][0]]
+    return one_line(", ".join(f"{key.rpartition('.')[2]}={settings[key]}" for key in varied))
 
 
 def _row(cell: Cell) -> tuple[Row, dict[str, str]]:
@@ -273,14 +215,3 @@ def column_order(column: Column) -> tuple[Any, ...]:
         place = len(others) + (1 if column.defense == MAB_RFL else 2 if column.defense in _BASELINES else 0)
     preset = _PRESETS.index(column.preset) if column.preset in _PRESETS else len(_PRESETS)
     return place, column.defense, preset, column.preset, not column.own_selector, column.selector, column.variant
-
-
-def _partition(told: Mapping[str, Any]) -> str:
-    kind = told.get("kind")
-    if kind == "dominant-label":
-        return f"dominant labels (q = {told.get('q')})"
-    return f"Dirichlet labels (concentration {told.get('concentration')})" if kind == "dirichlet" else str(kind).upper()
-
-
-def _number(count: Any, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"

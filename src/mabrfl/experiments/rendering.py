@@ -1,7 +1,8 @@
 """What is made of packed results and kept beside them: the one list for the command, the docs and the tests.
 
 Of ``NAME.json.gz`` that is the folder ``NAME`` with the tables in every format, ranks included, the table of detection
-where there is anything to detect, and every figure that the results have, as SVG, with the paper's own values.
+where there is anything to detect, that of an ablation where something is left out, and every figure that the results
+have, as SVG, with the paper's own values.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 
 from mabrfl.drawing import render
 from mabrfl.errors import ConfigError, StateError
+from mabrfl.experiments.ablation import AblationTable, ablation_table, has_ablation
+from mabrfl.experiments.ablation_formats import ABLATION_FORMATS
 from mabrfl.experiments.detection import DetectionTable, detection_table, has_detection
 from mabrfl.experiments.detection_formats import detection_csv, detection_markdown
 from mabrfl.experiments.figures import draw
@@ -32,6 +35,11 @@ DETECTION: Mapping[str, Callable[[DetectionTable], str]] = {
     "detection.csv": detection_csv,
 }
 """The same of the table of detection."""
+ABLATION: Mapping[str, Callable[[AblationTable], str]] = {
+    "ablation.md": ABLATION_FORMATS["markdown"],
+    "ablation.csv": ABLATION_FORMATS["csv"],
+}
+"""The same of the table of an ablation."""
 PICTURE = ".svg"
 
 
@@ -58,6 +66,10 @@ def rendered(results: Results) -> Iterator[tuple[str, bytes]]:
         detection = detection_table(results.cells)
         for name, write_detection in DETECTION.items():
             yield name, write_detection(detection).encode("utf-8")
+    if has_ablation(results.cells):
+        ablation = ablation_table(results.cells)
+        for name, write_ablation in ABLATION.items():
+            yield name, write_ablation(ablation).encode("utf-8")
     try:
         figures = draw(results.cells, compare=True)
     except StateError:

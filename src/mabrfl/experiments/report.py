@@ -16,7 +16,11 @@ from mabrfl._version import __version__
 from mabrfl.drawing import render
 from mabrfl.errors import StateError
 from mabrfl.experiments import paper
+from mabrfl.experiments.ablation import ablation_table, has_ablation
+from mabrfl.experiments.ablation_formats import ablation_text
 from mabrfl.experiments.comparison import Agreement, agreements, rankings
+from mabrfl.experiments.detection import detection_table, has_detection
+from mabrfl.experiments.detection_formats import detection_text
 from mabrfl.experiments.figures import CAPTIONS, FIGURES, draw
 from mabrfl.experiments.layout import slug
 from mabrfl.experiments.markup import Markup, element, join, trusted
@@ -25,6 +29,7 @@ from mabrfl.experiments.report_parts import (
     html_ranks,
     html_runs,
     html_table,
+    html_text_table,
     html_tiles,
     html_unfinished,
 )
@@ -97,6 +102,7 @@ def report(
     for one, made in zip(results, tables, strict=True):
         page.heading(one.name or "Results")
         _add_tables(page, made)
+        _add_conditions(page, one, metric)
         _add_figures(page, one, progress)
     _add_unfinished(page, results)
     _add_runs(page, results)
@@ -123,6 +129,16 @@ def _add_tables(page: _Page, tables: Sequence[Table]) -> None:
         found = rankings(table)
         if found:
             page.add(html_ranks(table, found))
+
+
+def _add_conditions(page: _Page, results: Results, metric: Metric) -> None:
+    """Add who was detected, and what each part of a defense is worth."""
+    if has_detection(results.cells):
+        page.heading("Detection", inner=True)
+        page.add(html_text_table(detection_text(detection_table(results.cells, metric))))
+    if has_ablation(results.cells):
+        page.heading("Ablation", inner=True)
+        page.add(html_text_table(ablation_text(ablation_table(results.cells, metric))))
 
 
 def _add_figures(page: _Page, results: Results, progress: Callable[[str], None] | None) -> None:

@@ -17,6 +17,7 @@ from mabrfl.experiments.naming import STATUS_WORDS
 from mabrfl.experiments.results import STATUSES, Cell, Results
 from mabrfl.experiments.table_formats import DIFFERENCES_NOTE, rank_text, ranks_note, tau_text
 from mabrfl.experiments.tables import Entry, Table, difference_text, entry_text, seeds_text, signed
+from mabrfl.experiments.text_tables import TextTable
 
 _NOTABLE = 1.0
 """Points from the paper's figure from which a difference is coloured."""
@@ -115,6 +116,16 @@ def _entry(table: Table, entry: Entry) -> Markup:
 def _signed(value: float) -> Markup:
     colour = "down" if value <= -_NOTABLE else "up" if value >= _NOTABLE else None
     return element("span", signed(value), class_=colour)
+
+
+def html_text_table(table: TextTable) -> Markup:
+    """Return a table of words and numbers, with its note."""
+    sides = ["left" if side == "l" else None for side in table.sides]
+    lines = [
+        element("tr", [element("td", cell, class_=side) for cell, side in zip(row, sides, strict=True)])
+        for row in table.rows
+    ]
+    return join([_scrolling(table.head, lines, table.title, sides), element("p", table.note, class_="note")])
 
 
 def html_ranks(table: Table, found: Sequence[Ranking]) -> Markup:

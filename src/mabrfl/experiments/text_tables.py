@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from mabrfl.experiments.layout import Row
 
@@ -28,6 +29,43 @@ _LATEX = {
     "−": "$-$",
     "τ": r"$\tau$",
 }
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of words and numbers, before any markup.
+
+    Attributes
+    ----------
+    title
+        What it is.
+    head
+        The names of its columns.
+    sides
+        A letter per column, as in LaTeX: words stand to the left (``l``), numbers to the right (``r``).
+    rows
+        As many texts each as ``head`` has.
+    note
+        What a reader must know.
+    """
+
+    title: str
+    head: Sequence[str]
+    sides: str
+    rows: Sequence[Sequence[str]]
+    note: str
+
+    def markdown(self) -> str:
+        """Return the table in Markdown."""
+        sides = [{"l": ":--", "r": "--:"}[side] for side in self.sides]
+        lines = [self.head, sides, *([markdown_text(cell) for cell in row] for row in self.rows)]
+        return f"**{markdown_text(self.title)}**\n\n{markdown_rows(lines)}\n{markdown_text(self.note)}\n"
+
+    def latex(self) -> str:
+        r"""Return the table in LaTeX, with ``booktabs``."""
+        head, *body = (latex_line([escape_latex(cell) for cell in row]) for row in (self.head, *self.rows))
+        caption = escape_latex(f"{self.title}. {self.note}")
+        return "% \\usepackage{booktabs}\n\n" + latex_float(self.sides, [head, r"\midrule", *body], caption)
 
 
 def with_shares(rows: Sequence[Row]) -> list[tuple[Row, str]]:
