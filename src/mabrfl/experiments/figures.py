@@ -84,25 +84,51 @@ def _attackers(grid: Grid, rows: Sequence[Row], label: str, compare: bool) -> Fi
     panels = Panels(1, 1, title=f"{grid.setting.title}: {label}", labels=[column.label for column in grid.columns])
     axes = panels.at(0, 0)
     styles = looks(grid.columns)
-    longest = 0
+    longest, planned = 0, [row for row in grid.rows if not row.percent or row.label == label]
     for column in grid.columns:
         # What is missing is a gap in the line, never a straight line across.
         points = [(row.percent, *_final(grid.done(row, column))) for row in rows]
         shares, means, deviations = (np.array(values) for values in zip(*points, strict=True))
         drawn = int(np.isfinite(means).sum())
+        if not drawn:
+            continue
+        if not any(row.percent and grid.at(row, column) for row in planned):
+            # It never meets this attack: a baseline is a level to hold others against, anything else says nothing here.
+            if not column.ranked:
+                axes.axhline(float(np.nanmean(means)), **{**styles[column], "marker": None})
+                panels.explain(f"{column.label} without attackers", styles[column])
+            continue
         longest = max(longest, drawn)
-        if drawn:
-            axes.errorbar(shares, means, yerr=deviations, capsize=2.5, markersize=5, clip_on=False, **styles[column])
-            panels.explain(column.label, styles[column], marker=True)
-        if compare and drawn:
-            planned = [row for row in grid.rows if not row.percent or row.label == label]
+        axes.errorbar(shares, means, yerr=deviations, capsize=2.5, markersize=5, clip_on=False, **styles[column])
+        panels.explain(column.label, styles[column], marker=True)
+        if compare:
             known = {row.percent: grid.paper_accuracy(row, column) for row in planned}
             _draw_paper(axes, panels, known, styles[column]["color"])
     if longest < 2:
         return None
-    axes.set_xticks(sorted({row.percent for row in rows}))
+    axes.set_xticks(_apart(sorted({row.percent for row in rows})))
     axes.margins(x=0.04)
-    return panels.finish("attackers (% of the clients)", "test accuracy (%)")
+    return panels.finish("attackers (% of the clients)", "test accuracy (%)", y_limits=(_floor(axes), 100))
+
+
+def _apart(ticks: Sequence[float]) -> list[float]:
+    """Leave out ticks whose labels would run into the next one's."""
+    kept: list[float] = []
+    for tick in reversed(ticks):
+        if not kept or kept[-1] - tick >= _LABEL * (ticks[-1] - ticks[0]):
+            kept.append(tick)
+    return kept[::-1]
+
+
+_LABEL = 0.06
+"""Of the width of a panel, taken by the label of a tick."""
+
+
+def _floor(axes: Axes) -> float:
+    """Return where an axis of accuracies begins: at 0, or higher if everything is far above."""
+    values = [value for line in axes.get_lines() for value in np.asarray(line.get_ydata(), dtype=float)]
+    lowest = np.nanmin(values, initial=100.0)
+    return max((floor for floor in (0.0, 50.0, 75.0, 90.0) if lowest >= floor + 1), default=0.0)
 
 
 def _draw_paper(axes: Axes, panels: Panels, known: Mapping[float, float | None], colour: str) -> None:
