@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -176,6 +177,27 @@ def test_render_of_a_sweep_that_has_not_begun_has_its_tables(mabrfl: Callable[..
     write_sweep(tmp_path / "s", [({"defense": "krum"}, None)])
     assert mabrfl("pack", "s", "s.json.gz").code == 0
     assert mabrfl("render", "s.json.gz").out.split() == ["s/table.md", "s/table.tex", "s/table.csv"]
+
+
+def test_an_ablation_has_its_own_table_and_is_rendered_to_that(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
+    lie = {"preset": "hardened", "attack": "lie", "attackers": 0.3}
+    write_sweep(tmp_path / "parts", [(lie, 90.0), ({**lie, "defense_options": {"panel_rounds": 0}}, 85.0)])
+    plan = json.loads((tmp_path / "parts" / "cells.json").read_text())
+    for cell, label in zip(plan, ("all of it", "no panel"), strict=True):
+        cell["axes"] = {"ablation": label}
+    (tmp_path / "parts" / "cells.json").write_text(json.dumps(plan))
+    shown = mabrfl("table", "parts", "--ablation")
+    assert (shown.code, shown.err) == (0, "")
+    (row,) = [line for line in shown.out.splitlines() if "no panel" in line]
+    assert "85.00 (90.00)" in row
+    assert mabrfl("pack", "parts", "parts.json.gz").code == 0
+    names = mabrfl("render", "parts.json.gz").out.split()
+    assert names == [f"parts/{name}" for name in ("detection.md", "detection.csv")] + [
+        f"parts/ablation.{ending}" for ending in ("md", "tex", "csv")
+    ]
+    assert (tmp_path / "parts" / "ablation.md").read_text(encoding="utf-8") == shown.out
+    assert mabrfl("report", "parts.json.gz", "--out", "page.html").code == 0
+    assert "85.00 (90.00)" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_render_has_a_table_of_detection_where_anybody_attacks_or_mab_rfl_runs(

@@ -1,8 +1,8 @@
 """What is made of packed results and kept beside them: the one list for the command, the docs and the tests.
 
 Of ``NAME.json.gz`` that is the folder ``NAME`` with the tables in every format, ranks included, the table of detection
-where there is anything to detect, that of an ablation where something is left out, and every figure that the results
-have, as SVG, with the paper's own values.
+where there is anything to detect, and every figure that the results have, as SVG, with the paper's own values; of an
+ablation its own table and that of detection, and nothing else.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ DETECTION: Mapping[str, Callable[[DetectionTable], str]] = {
 """The same of the table of detection."""
 ABLATION: Mapping[str, Callable[[AblationTable], str]] = {
     "ablation.md": ABLATION_FORMATS["markdown"],
+    "ablation.tex": ABLATION_FORMATS["latex"],
     "ablation.csv": ABLATION_FORMATS["csv"],
 }
 """The same of the table of an ablation."""
@@ -59,17 +60,19 @@ def folder_beside(packed: Path | str) -> Path:
 
 def rendered(results: Results) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the bytes of every file that is made of results; the same results give the same bytes."""
-    tables = tabulate(results.cells)
-    for name, write in TABLES.items():
-        yield name, write(tables).encode("utf-8")
     if has_detection(results.cells):
         detection = detection_table(results.cells)
         for name, write_detection in DETECTION.items():
             yield name, write_detection(detection).encode("utf-8")
     if has_ablation(results.cells):
+        # One defense in many variants: a column and a line for each would hide what the table of pairs shows.
         ablation = ablation_table(results.cells)
         for name, write_ablation in ABLATION.items():
             yield name, write_ablation(ablation).encode("utf-8")
+        return
+    tables = tabulate(results.cells)
+    for name, write in TABLES.items():
+        yield name, write(tables).encode("utf-8")
     try:
         figures = draw(results.cells, compare=True)
     except StateError:
