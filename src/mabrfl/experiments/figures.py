@@ -134,7 +134,7 @@ def _floor(axes: Axes) -> float:
 def _draw_paper(axes: Axes, panels: Panels, known: Mapping[float, float | None], colour: str) -> None:
     faint: dict[str, Any] = {"linestyle": (0, (2, 2)), "linewidth": 1.1, "alpha": 0.45}
     points = {share: value for share, value in known.items() if value is not None}
-    if points:
+    if len(points) > 1:
         axes.plot(list(points), list(points.values()), color=colour, **faint)
         panels.explain("the paper's, same colour", {"color": "#444444", **faint})
 

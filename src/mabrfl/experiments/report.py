@@ -136,13 +136,13 @@ def _add_tables(page: _Page, tables: Sequence[Table]) -> None:
 
 
 def _add_conditions(page: _Page, results: Results, metric: Metric) -> None:
-    """Add who was detected, and what each part of a defense is worth."""
-    if has_detection(results.cells):
-        page.heading("Detection", inner=True)
-        page.add(html_text_table(detection_text(detection_table(results.cells, metric))))
+    """Add what each part of a defense is worth, and who was detected."""
     if has_ablation(results.cells):
         page.heading("Ablation", inner=True)
         page.add(html_text_table(ablation_text(ablation_table(results.cells, metric))))
+    if has_detection(results.cells):
+        page.heading("Detection", inner=True)
+        page.add(html_text_table(detection_text(detection_table(results.cells, metric))))
 
 
 def _add_figures(page: _Page, results: Results, progress: Callable[[str], None] | None) -> None:

@@ -31,7 +31,8 @@ def html_tiles(results: Sequence[Results]) -> Markup:
     tiles = [(str(counts[status]), words[status]) for status in STATUSES if counts[status] or status == "done"]
     seconds = sum(cell.measured("seconds") or 0.0 for cell in cells)
     tiles.append((f"{seconds / 3600:.1f} h", "of computing in the finished runs"))
-    tiles.append((str(len({cell.config["seed"] for cell in cells})), "different seeds"))
+    seeds = len({cell.config["seed"] for cell in cells})
+    tiles.append((str(seeds), "seed" if seeds == 1 else "different seeds"))
     listed = [element("li", element("b", number), element("span", what)) for number, what in tiles]
     return join([element("ul", listed, class_="tiles"), _origins(cells)])
 
