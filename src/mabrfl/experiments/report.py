@@ -101,13 +101,13 @@ def report(
     page.add(html_agreements(_agreements(results, tables)))
     for one, made in zip(results, tables, strict=True):
         page.heading(one.name or "Results")
-        if has_ablation(one.cells):
-            # As in rendering.py: pairs say more than a column or a line per variant.
-            _add_conditions(page, one, metric)
-            continue
-        _add_tables(page, made)
+        # As in rendering.py: of an ablation, pairs say more than a column or a line per variant.
+        pairs = has_ablation(one.cells)
+        if not pairs:
+            _add_tables(page, made)
         _add_conditions(page, one, metric)
-        _add_figures(page, one, progress)
+        if not pairs:
+            _add_figures(page, one, progress)
     _add_unfinished(page, results)
     _add_runs(page, results)
     _add_sources(page, results)
