@@ -204,7 +204,7 @@ def test_strikes_between_honest_rounds_are_seen_at_once():
     assert belief > 0.9
 
 
-def test_liars_who_trip_the_guard_with_copies_of_others_have_few_votes():
+def test_liars_who_trip_the_guard_with_copies_of_others_are_still_foreign():
     honest, shield = world(), MabRfl(seed=1)
     for t in range(1, 7):
         shield.aggregate(Updates(range(CLIENTS), honest(t)), round=t)
@@ -217,6 +217,26 @@ def test_liars_who_trip_the_guard_with_copies_of_others_have_few_votes():
     assert not [k for k in range(17) if outcome.verdicts[k].blamed]
     assert sum(shares(outcome)[k] for k in range(21, CLIENTS)) < 0.1
     assert unit(outcome.step) @ unit(mean) > 0.95
+
+
+def test_liars_who_trip_the_guard_among_honest_groups_have_as_many_votes_as_heads_and_nobody_is_blamed():
+    """The worst case of the guard: honest clients come in kinds, and with copies of theirs half of all are copies."""
+    honest, shield, kinds = world(), MabRfl(seed=1), unit(np.random.default_rng(8).normal(size=(5, WIDTH)))
+
+    def rows_of(t):
+        return (0.5 * honest(t) + kinds[np.arange(CLIENTS) % 5]).astype(np.float32)
+
+    for t in range(1, 7):
+        shield.aggregate(Updates(range(CLIENTS), rows_of(t)), round=t)
+    rows = rows_of(7)
+    mean = rows[:17].mean(axis=0)
+    rows[17:21] = rows[:4]
+    rows[21:] = -1.5 * unit(mean) * np.median(np.linalg.norm(rows[:17], axis=1))
+    outcome = shield.aggregate(Updates(range(CLIENTS), rows), round=7)
+    assert "majority-guard" in outcome.events
+    assert outcome.accepted == list(range(CLIENTS))
+    assert not [k for k in range(CLIENTS) if outcome.verdicts[k].blamed]
+    assert sum(shares(outcome)[k] for k in range(21, CLIENTS)) < 0.35
 
 
 def test_after_fifty_honest_rounds_a_sign_flipper_is_selected_less_than_half_of_the_time_within_six_bad_rounds():
@@ -386,6 +406,37 @@ def test_when_the_guard_fires_nobody_is_blamed():
     assert "majority-guard" in outcome.events
     assert outcome.accepted == list(range(8))
     assert all(bad <= 1 for _, bad in shield.reputation.values())
+
+
+def test_where_half_of_those_present_are_copies_nobody_is_blamed_and_least_of_all_the_victim():
+    shield, honest = MabRfl(seed=1), world()
+    for t in range(1, 7):
+        shield.aggregate(Updates(range(CLIENTS), honest(t)), round=t)
+    before = dict(shield.reputation)
+    rows, present = honest(7), [0, 1, 2, 3, 4, 25, 26, 27, 28, 29]
+    rows[25:] = rows[0]
+    outcome = shield.aggregate(Updates(present, rows[present]), round=7)
+    assert "majority-present" in outcome.events
+    assert len(outcome.rejected("sybil")) == 5
+    assert not [k for k in present if outcome.verdicts[k].blamed]
+    assert all(shield.reputation[k][1] <= before[k][1] for k in present)
+    assert shield.reputation[1][0] > before[1][0]  # the others are rewarded as ever
+
+
+def test_copies_and_a_foreign_group_are_never_half_of_the_reputation_together():
+    """Of copies all but one lose their voice: 7 of 30 clients, and 8 who push the other way would make it half."""
+
+    def judged(copies, foreign):
+        rows = world()(1)
+        rows[:copies] = rows[0]
+        rows[CLIENTS - foreign :] *= -1
+        outcome = MabRfl(seed=1).aggregate(Updates(range(CLIENTS), rows), round=1)
+        return len(outcome.rejected("sybil")), len(outcome.rejected("outlier"))
+
+    assert judged(8, 7) == (7, 7)
+    assert judged(7, 8) == (6, 8)
+    assert judged(8, 8) == (7, 0)
+    assert judged(0, 8) == (0, 8)
 
 
 @pytest.mark.parametrize(

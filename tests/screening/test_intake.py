@@ -7,8 +7,8 @@ from mabrfl.screening.intake import inspect
 WIDTH = 9_000
 
 
-def honest(n=8, dtype=np.float32):
-    return np.random.default_rng(5).normal(size=(n, WIDTH)).astype(dtype)
+def honest(n=8, dtype=np.float32, seed=5):
+    return np.random.default_rng(seed).normal(size=(n, WIDTH)).astype(dtype)
 
 
 def with_value(value, where=slice(None)):
@@ -41,7 +41,7 @@ BAD_ROWS = {
 }
 
 
-@pytest.mark.parametrize("preset", ["paper", "reference"])
+@pytest.mark.parametrize("preset", ["paper", "reference", "hardened"])
 @pytest.mark.parametrize(("position", "dtype"), [(0, np.float32), (4, np.float64), (8, np.float16)])
 @pytest.mark.parametrize("kind", BAD_ROWS)
 def test_a_malformed_client_changes_no_bit_of_the_others_result_and_is_blamed_unless_it_said_nothing(
@@ -60,7 +60,23 @@ def test_a_malformed_client_changes_no_bit_of_the_others_result_and_is_blamed_un
     assert outcome.step.tobytes() == expected.step.tobytes()
     assert {k: v for k, v in outcome.verdicts.items() if k != 99} == dict(expected.verdicts)
     assert outcome.verdicts[99].blamed is (kind not in ("zero", "denormal"))
-    assert mixed.reputation == {**clean.reputation, 99: (1.0, 2.0 if outcome.verdicts[99].blamed else 1.0)}
+    start, struck = {"hardened": ((2.0, 1.0), (1.4, 2.0))}.get(preset, ((1.0, 1.0), (1.0, 2.0)))
+    assert mixed.reputation == {**clean.reputation, 99: struck if outcome.verdicts[99].blamed else start}
+
+
+@pytest.mark.parametrize("preset", ["paper", "reference", "hardened"])
+def test_what_a_client_of_long_standing_sends_malformed_is_as_if_it_had_not_been_there(preset):
+    clean, mixed = MabRfl(preset, seed=1), MabRfl(preset, seed=1)
+    for t in (1, 2):
+        for shield in (clean, mixed):
+            shield.aggregate(Updates(range(8), honest(seed=t)), round=t)
+    rows = honest(seed=3)
+    expected = clean.aggregate(Updates(range(1, 8), rows[1:]), round=3)
+    rows[0] = np.nan
+    outcome = mixed.aggregate(Updates(range(8), rows), round=3)
+    assert outcome.rejected("malformed") == [0]
+    assert outcome.step.tobytes() == expected.step.tobytes()
+    assert {k: v for k, v in outcome.verdicts.items() if k != 0} == dict(expected.verdicts)
 
 
 def test_a_bad_row_of_a_whole_matrix_is_quarantined_too():

@@ -27,8 +27,8 @@ from mabrfl.attacks.view import AttackerView, Knowledge
 from mabrfl.errors import ConfigError
 from mabrfl.updates import Floats
 
-SIDEWAYS, TURNED_ROUND = 1.0, 2.0
-"""The smallest strength, at right angles to the benign mean, and the largest, straight against it."""
+HARMLESS, TURNED_ROUND = 0.0, 2.0
+"""The smallest strength, along the benign mean as if honest, and the largest, straight against it."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,15 @@ class AgrMabRfl(Attack):
     .. math:: d(\gamma) = (1 - \gamma) \, \hat u + \sqrt{1 - (1 - \gamma)^2} \; w
 
     :math:`\hat u` is the direction of the benign mean, L the median benign length, :math:`n_k` noise of each
-    attacker's own, c their mutual cosine. The strength :math:`\gamma` turns the common push from the side w (1) to
-    straight against the mean (2). For each mutual cosine, the largest strength that passes is found by bisection,
-    against a copy of the server's defense with its present state; of those found, the one that does most harm is
-    sent. Where nothing passes, what passes for most attackers is.
+    attacker's own, c their mutual cosine. The strength :math:`\gamma` turns the common push from the mean itself (0)
+    over the side w (1) to straight against it (2). For each mutual cosine, the largest strength that passes is found
+    by bisection, against a copy of the server's defense with its present state; of those found, the one that does
+    most harm is sent. Where nothing passes, not even what is as good as honest, what passes for most attackers is.
 
     Parameters
     ----------
     cosines
-        The mutual cosines c to try.
+        The mutual cosines c to try. Small ones hide a weak push in noise, as honest clients' common part is.
     steps
         Rehearsals for each of them: there are at most ``len(cosines) * steps`` in a round.
     side
@@ -82,6 +82,8 @@ class AgrMabRfl(Attack):
 
     Notes
     -----
+    It looks one round ahead: what passes today may add up to what is noticed tomorrow, where there is a memory.
+
     It works against every defense, since it only asks what is accepted; against one that accepts everybody it
     turns straight round.
 
@@ -91,8 +93,8 @@ class AgrMabRfl(Attack):
     defense of Wan et al., MAB-RFL (IJCAI 2022) in place of Krum.
     """
 
-    cosines: Sequence[float] = (0.9, 0.5, 0.25, 0.1)
-    steps: int = 5
+    cosines: Sequence[float] = (0.9, 0.5, 0.25, 0.1, 0.05, 0.02)
+    steps: int = 6
     side: Literal["std", "random"] = "std"
     scale: float = 1.5
     noise: Noise = "fresh"
@@ -121,7 +123,7 @@ class AgrMabRfl(Attack):
         noises = each_sends(view, lambda _, client: noise_of(view, "agr-mab-rfl", client, self.noise, axes))
         best: Trial | None = None
         for cosine in sorted(self.cosines, reverse=True):
-            low, high = SIDEWAYS, TURNED_ROUND
+            low, high = HARMLESS, TURNED_ROUND
             for step in range(self.steps):
                 strength = (high, low)[step] if step < 2 else (low + high) / 2
                 push = leaning(course, side, 1 - strength)
@@ -130,7 +132,7 @@ class AgrMabRfl(Attack):
                 passed = trial.accepted == len(view.attackers)
                 if passed and strength == TURNED_ROUND:
                     break  # nothing is stronger, of those as much alike
-                if not passed and strength == SIDEWAYS:
+                if not passed and strength == HARMLESS:
                     break  # it is being alike that does not pass
                 low, high = (strength, high) if passed else (low, strength)
         return None if best is None else best.rows

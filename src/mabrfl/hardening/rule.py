@@ -204,7 +204,9 @@ class HardenedRule:
             found.credit[: panel.present] = 0.0
         elif self.options.majority_guard and not minority(mass[rejected].sum(), mass.sum()):
             found.events.append("majority-present")
-            found.credit[: panel.present][rejected] = 0.0
+            # Whoever speaks for copies is accepted, and would be the only one blamed.
+            credit = found.credit[: panel.present]
+            found.credit[: panel.present] = np.where(rejected, 0.0, np.maximum(credit, 0.0))
 
     def _find_foreign(
         self, cohort: Cohort, groups: list[NDArray[np.intp]], panel: Panel, found: _Findings
