@@ -58,7 +58,8 @@ def _notes(table: AblationTable) -> str:
             f"In brackets: the same of the whole ({table.whole}); difference: of the two accuracies, in points.",
             "Percent; mean ± standard deviation over seeds, one seed where there is no ±.",
             f"Accuracy: {METRICS[table.detection.metric]}.",
-            "Recall: how many of the attackers' updates were rejected; honest rejected: how many of the honest ones; "
+            "Recall: how many of the attackers' updates were rejected, those of rounds in which they behave included; "
+            "honest rejected: how many of the honest ones; "
             "attackers selected: how many of them, in a round of the last third.",
             f"A dash: there is no such number; missing: not run yet; {BEGUN_NOTE}.",
             f"{table.detection.progress}.",

@@ -105,7 +105,8 @@ def _notes(table: DetectionTable) -> str:
         f"Accuracy: {METRICS[table.metric]}.",
         "Less clean: the difference in points to FedAvg without attackers, same conditions and seeds.",
         "Precision: how many of the rejected updates were attackers'; recall: how many of the attackers' updates were "
-        "rejected; honest rejected: how many of the honest updates were.",
+        "rejected, those of rounds in which they behave included; "
+        "honest rejected: how many of the honest updates were.",
         "Honest selected: how many of the honest clients, in a round; attackers selected: how many of the attackers, "
         "in a round of the last third.",
         "Isolated: never selected again after that round; shut out: never accepted again; the median of all attackers, "
