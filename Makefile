@@ -10,6 +10,8 @@ ARGS ?=
 # Experiments in order of value, and the longest time that `make sweeps` spends on each before it goes on to the next.
 SWEEPS ?= table1-mnist-laptop hardening hardening-ablation table1-mnist figure1a figure1b selection table1-cifar10-laptop
 BUDGET ?= 2h
+# Other results that have cells of an experiment.
+SHARED := selection:table1-mnist-laptop table1-mnist-laptop:hardening
 # --force: packed results may lose finished runs of settings that have changed since.
 PACK_FLAGS ?=
 
@@ -53,9 +55,12 @@ results: $(RUNTIME) ## Every table and figure in results/, made anew from the pa
 # Code 9: some cells failed, which the packed results say as well. After anything else there may be nothing to pack.
 sweeps: $(RUNTIME) ## Go on with the experiments from results/ and put what is done there; at most BUDGET for each
 	@left=; for name in $(SWEEPS); do \
-		packed=results/$$name.json.gz; \
-		$(BIN)/mabrfl sweep experiments/$$name.toml $$(test -e $$packed && echo --from $$packed) \
-			--time-budget $(BUDGET) $(ARGS); \
+		packed=results/$$name.json.gz; from=; \
+		for one in $$name:$$name $(SHARED); do \
+			other=results/$${one#*:}.json.gz; \
+			[ $${one%:*} != $$name ] || [ ! -e $$other ] || from="$$from --from $$other"; \
+		done; \
+		$(BIN)/mabrfl sweep experiments/$$name.toml $$from --time-budget $(BUDGET) $(ARGS); \
 		code=$$?; [ $$code -eq 0 ] || [ $$code -eq 9 ] || exit $$code; \
 		$(BIN)/mabrfl pack $(PACK_FLAGS) runs/$$name $$packed && $(BIN)/mabrfl render $$packed || left="$$left $$name"; \
 	done; \

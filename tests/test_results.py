@@ -95,6 +95,14 @@ def test_every_link_of_the_page_of_results_leads_somewhere() -> None:
     assert dead == []
 
 
+def test_the_page_of_results_has_the_ranks_cell_by_cell_as_they_are_rendered() -> None:
+    rendered = (RESULTS / "table1-mnist-laptop" / "table.md").read_text(encoding="utf-8")
+    ranks = rendered.partition(": ranks**\n\n")[2].partition("\n\n")[0]
+    assert ranks.startswith("| Attackers | Attack |")
+    assert "48%" in ranks
+    assert f"\n\n{ranks}\n\n" in PAGE
+
+
 def test_the_page_of_results_says_how_many_runs_each_experiment_has() -> None:
     told = re.findall(r"^\| \[([\w-]+)\]\(\.\./experiments/\1\.toml\) \|.*\| (\d+) \|$", PAGE, flags=re.MULTILINE)
     assert {name: int(number) for name, number in told} == {
