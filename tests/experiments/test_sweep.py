@@ -18,8 +18,9 @@ import torch
 from killing import ended, forked, killed_after, outcome
 from mabrfl.errors import ConfigError, DatasetError, OutputError
 from mabrfl.experiments.grid import Sweep, parse_sweep
+from mabrfl.experiments.jobs import Job
 from mabrfl.experiments.locking import claimed
-from mabrfl.experiments.plan import Pace, estimate, folder_of, plan_entries, standing
+from mabrfl.experiments.plan import Pace, Standing, estimate, folder_of, plan_entries, standing
 from mabrfl.experiments.progress import Progress, Unwatched
 from mabrfl.experiments.results import load_results
 from mabrfl.experiments.runner import run_cell
@@ -431,10 +432,65 @@ def test_estimates_come_from_runs_that_are_alike_or_are_unknown(tmp_path: Path) 
     assert pace.per_round(median) == 3.0  # the same data and model: better than nothing
     pace.learn(median, 10.0)
     assert (pace.per_round(fedavg), pace.per_round(median)) == (3.0, 10.0)
-    guess = estimate([(fedavg, 10), (median, 1)], pace, 1)
+    guess = estimate([(fedavg, 10), (median, 1)], pace, Sharing(1, 1))
     assert (guess.seconds, guess.unknown) == (40.0, 0)
-    assert estimate([(fedavg, 10), (median, 1)], pace, 2).seconds == pytest.approx(20.0 + 30.0 / 4)
-    assert estimate([(fedavg, 10)], Pace(), 1).unknown == 1
+    assert estimate([(fedavg, 10), (median, 1)], pace, Sharing(2, 1)).seconds == 30.0
+    assert estimate([(fedavg, 10)], Pace(), Sharing(1, 1)).unknown == 1
+
+
+@pytest.mark.parametrize(
+    ("rounds", "sharing", "seconds"),
+    [
+        ([10], Sharing(1, 1), 100),
+        ([10], Sharing(1, 2), 50),
+        ([10], Sharing(2, 1), 50),  # what another cell would have had is its own
+        ([10, 10], Sharing(2, 1), 100),
+        ([10, 10], Sharing(1, 2), 100),
+        ([10, 10], Sharing(2, 2), 50),
+        ([10, 10, 10], Sharing(2, 1), 200),
+        ([1, 1, 10], Sharing(2, 1), 110),
+        ([10, 1, 1, 1], Sharing(2, 1), 100),
+        ([], Sharing(2, 1), 0),
+    ],
+)
+def test_an_estimate_plays_the_sweep_through(rounds: list[int], sharing: Sharing, seconds: float) -> None:
+    config, pace = sweep("").cells[0].config, Pace()
+    pace.learn(config, 10.0)
+    guess = estimate([(config, number) for number in rounds], pace, sharing)
+    assert (guess.seconds, guess.unknown) == (seconds, 0)
+
+
+def test_what_runs_counts_with_the_processes_it_has() -> None:
+    wanted = sweep("[axes]\nseed = [0, 1, 2]\nrounds = [10]")
+    pace, (first, second, third) = Pace(), wanted.cells
+    pace.learn(first.config, 10.0)
+    jobs = {
+        cell.key: Job(cell, workers, process=None, connection=None, round=done)  # type: ignore[arg-type] # none is asked
+        for cell, workers, done in ((first, 4, 2), (second, 1, 9))
+    }
+    standings = {cell.key: Standing(cell, "missing") for cell in wanted.cells}
+    progress = Progress(standings, running=jobs, sharing=Sharing(2, 1), pace=pace)
+    assert progress.remaining().seconds == 80 / 4
+    progress.waiting.append(third)
+    # The second one ends after 10 seconds; the third one takes its place, on one core beside the first one.
+    assert progress.remaining().seconds == 10 + 100
+
+
+def test_nothing_known_of_a_cell_keeps_no_other_from_being_estimated() -> None:
+    known, other = sweep("[axes]\ndataset = ['digits', 'mnist']").cells
+    pace = Pace()
+    pace.learn(known.config, 10.0)
+    guess = estimate([(other.config, 5), (known.config, 10)], pace, Sharing(2, 1), [(other.config, 3, 1)])
+    assert (guess.seconds, guess.unknown) == (100.0, 2)
+
+
+@pytest.mark.usefixtures("own")
+def test_what_the_time_budget_has_stopped_is_part_of_what_is_left(tmp_path: Path) -> None:
+    progress = run(misfortunes("slow", rounds=2000), tmp_path / "r", time_budget=2.5)
+    guess = progress.remaining()
+    assert progress.out_of_time
+    assert guess.unknown == 0
+    assert guess.seconds > 200
 
 
 def test_a_standing_measures_rounds_of_finished_and_of_unfinished_runs(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from mabrfl.experiments.cells import PlannedCell, flat, value_label
 from mabrfl.experiments.files import parse_json, read_bytes
 from mabrfl.experiments.identity import finished_summary
 from mabrfl.experiments.results import CELLS, FAILED, KEY_LENGTH, PLAN, SWEEP, Status
+from mabrfl.experiments.sharing import Sharing
 from mabrfl.recording import read_rounds
 from mabrfl.recording.folder import CONFIG, ROUNDS, shown
 
@@ -142,7 +144,7 @@ class Estimate:
     Attributes
     ----------
     seconds
-        Of the cells of which something is known, on this many processes at once.
+        Until the last of the cells of which something is known has ended.
     unknown
         How many cells are left of which nothing is known.
     """
@@ -151,19 +153,48 @@ class Estimate:
     unknown: int
 
 
-def estimate(left: Iterable[tuple[ResolvedConfig, int]], pace: Pace, processes: int) -> Estimate:
-    """Estimate the time for these runs, each with its number of rounds left."""
-    total, longest, unknown = 0.0, 0.0, 0
-    for config, rounds in left:
+def estimate(
+    left: Sequence[tuple[ResolvedConfig, int]],
+    pace: Pace,
+    sharing: Sharing,
+    running: Iterable[tuple[ResolvedConfig, int, int]] = (),
+) -> Estimate:
+    """Estimate the time for runs, by playing the sweep through: whenever a cell ends, the next one starts.
+
+    Parameters
+    ----------
+    left
+        The runs still to be started, in their order, each with its number of rounds left.
+    pace
+        What a round takes.
+    sharing
+        How many cells run at once, and with how many processes each.
+    running
+        The runs that are at it already: each with its number of rounds left, and of its processes.
+
+    Examples
+    --------
+    >>> from mabrfl.config import RunConfig, resolve
+    >>> config, pace = resolve(RunConfig()), Pace()
+    >>> pace.learn(config, core_seconds=10.0)
+    >>> [estimate([(config, 10)] * cells, pace, Sharing(jobs=2, workers=1)).seconds for cells in (1, 2, 3)]
+    [50.0, 100.0, 200.0]
+    """
+    ends: list[float] = []
+    unknown, last = 0, 0.0
+    for config, rounds, workers in running:
         took = pace.per_round(config)
-        if took is None:
-            unknown += 1
-        else:
-            total += took * rounds
-            longest = max(longest, took * rounds)
-    # The last cells do not fill the machine: on average half a cell per process but one is waited for.
-    spread = longest * (processes - 1) / (2 * processes) if processes > 1 else 0.0
-    return Estimate(total / max(processes, 1) + spread, unknown)
+        unknown += took is None
+        heapq.heappush(ends, (took or 0.0) * rounds / workers)
+        last = max(last, *ends)
+    for place, (config, rounds) in enumerate(left):
+        now = heapq.heappop(ends) if len(ends) >= sharing.jobs else 0.0
+        took = pace.per_round(config)
+        unknown += took is None
+        end = now + (took or 0.0) * rounds / sharing.workers_for(len(ends) + len(left) - place)
+        heapq.heappush(ends, end)
+        last = max(last, end)
+    return Estimate(last, unknown)
 
 
 def last_plan(results: Path) -> list[dict[str, Any]]:
