@@ -9,6 +9,7 @@ import random
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 from killing import ended, forked, killed_after, outcome
+from mabrfl.config import load_config
 from mabrfl.errors import ConfigError, DatasetError, OutputError
 from mabrfl.experiments.grid import Sweep, parse_sweep
 from mabrfl.experiments.jobs import Job
@@ -26,7 +28,7 @@ from mabrfl.experiments.results import load_results
 from mabrfl.experiments.runner import run_cell
 from mabrfl.experiments.sharing import Sharing, share_machine
 from mabrfl.experiments.sweep import run_sweep
-from mabrfl.recording import save_checkpoint
+from mabrfl.recording import read_rounds, save_checkpoint
 
 importlib.import_module("mabrfl.experiments.warm")  # what is forked from here need not import it
 
@@ -426,7 +428,7 @@ def test_estimates_come_from_runs_that_are_alike_or_are_unknown(tmp_path: Path) 
     pace = Pace()
     fedavg, median = wanted.cells[0].config, wanted.cells[2].config
     assert pace.per_round(fedavg) is None
-    pace.learn(fedavg, 2.0, rounds=3)
+    pace.learn(fedavg, 3.0, rounds=3)
     pace.learn(fedavg, 6.0)
     assert pace.per_round(fedavg) == 3.0
     assert pace.per_round(median) == 3.0  # the same data and model: better than nothing
@@ -436,6 +438,54 @@ def test_estimates_come_from_runs_that_are_alike_or_are_unknown(tmp_path: Path) 
     assert (guess.seconds, guess.unknown) == (40.0, 0)
     assert estimate([(fedavg, 10), (median, 1)], pace, Sharing(2, 1)).seconds == 30.0
     assert estimate([(fedavg, 10)], Pace(), Sharing(1, 1)).unknown == 1
+
+
+def test_a_busy_hour_does_not_spoil_the_pace() -> None:
+    config, pace = sweep("").cells[0].config, Pace()
+    for seconds in (6.9, 7.1, 36.6, 7.0, 36.0):
+        pace.learn(config, seconds)
+    assert pace.per_round(config) == 7.1
+    pace.learn(config, 7.3)
+    assert pace.per_round(config) == pytest.approx(7.2)
+    pace.learn(config, 5.0, rounds=7)  # a run's rounds count as many times as there are
+    assert pace.per_round(config) == 5.0
+    pace.learn(config, 1.0, rounds=0)
+    assert pace.per_round(config) == 5.0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "clients = 7",
+        "partition.sizes = [8, 17]",
+        "training.epochs = 2",
+        "training.batch_size = 4",
+        "training.optimizer = 'sgd'",
+        "selector = 'uniform'\nselector_options.num_selected = 3",
+    ],
+)
+def test_runs_whose_rounds_cost_something_else_are_judged_by_their_own(other: str) -> None:
+    base = "base.dataset = 'digits'\nbase.defense = 'fedavg'\n"
+    (usual,), (unusual,) = (
+        parse_sweep((base + more).encode()).cells
+        for more in ("", "".join(f"base.{line}\n" for line in other.splitlines()))
+    )
+    pace = Pace()
+    pace.learn(usual.config, 1.0, rounds=9)
+    assert pace.per_round(unusual.config) == 1.0
+    pace.learn(unusual.config, 5.0)
+    assert (pace.per_round(usual.config), pace.per_round(unusual.config)) == (1.0, 5.0)
+
+
+@pytest.mark.parametrize("other", ["seed = 3", "training.learning_rate = 0.5", "attack = 'lie'"])
+def test_runs_whose_rounds_cost_the_same_are_judged_together(other: str) -> None:
+    (usual,), (same,) = (
+        parse_sweep(f"base.dataset = 'digits'\n{more}".encode()).cells for more in ("", f"base.{other}")
+    )
+    pace = Pace()
+    pace.learn(usual.config, 1.0, rounds=9)
+    pace.learn(same.config, 5.0)
+    assert pace.per_round(same.config) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -510,6 +560,14 @@ def test_a_standing_measures_rounds_of_finished_and_of_unfinished_runs(tmp_path:
     begun = standing(tmp_path / "r", wanted.cells[1])
     assert (begun.status, begun.rounds, begun.rounds_left) == ("running", 1, 2)
     assert begun.core_seconds is not None
+    rounds = folder_of(tmp_path / "r", wanted.cells[1].key) / "rounds.jsonl"
+    (record,) = read_rounds(rounds).records
+    slow, slowest = (replace(record, seconds={"training": seconds}) for seconds in (100.0, 800.0))
+    quick = replace(record, seconds={"training": 1.0, "server": 2.0})
+    rounds.write_text("".join(f"{each.to_json()}\n" for each in (quick, slowest, quick, slow, quick)))
+    workers = load_config(rounds.with_name("config.toml")).workers
+    assert workers is not None
+    assert standing(tmp_path / "r", wanted.cells[1]).core_seconds == 3.0 * workers
 
 
 def test_the_process_ids_of_dead_sweeps_do_not_matter(tmp_path: Path) -> None:
