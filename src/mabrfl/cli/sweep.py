@@ -112,6 +112,17 @@ def sweep(  # the options document themselves
             workers=workers,
         )
         return
+    again = _command(
+        file,
+        {
+            "--out": out,
+            "--from": adopt_from,
+            "--only": only,
+            "--jobs": jobs,
+            "--workers": workers,
+            "--checkpoint-every": checkpoint_every if checkpoint_every != 1 else None,
+        },
+    )
     monitor = monitor_for(wanted.name, console)
     try:
         with monitor:
@@ -129,11 +140,18 @@ def sweep(  # the options document themselves
                 arguments=sys.argv[1:],
             )
     except (KeyboardInterrupt, Stopped):
-        line = f"interrupted; go on with: mabrfl sweep {shlex.quote(str(file))}"
-        line += f" --out {shlex.quote(str(out))}" if out else ""
-        Console(stderr=True).print(Text(line, style="yellow"), soft_wrap=True)
+        Console(stderr=True).print(Text(f"interrupted; go on with: {again}", style="yellow"), soft_wrap=True)
         raise
-    show_end(console, progress, results)
+    show_end(console, progress, results, again)
+
+
+def _command(file: Path, options: Mapping[str, Any]) -> str:
+    """Return the command that goes on with a sweep, for a shell; options that were not given are left out."""
+    words = ["mabrfl", "sweep", str(file)]
+    for name, given in options.items():
+        values = given if isinstance(given, list) else [given]
+        words += [word for value in values if value is not None for word in (name, str(value))]
+    return shlex.join(words)
 
 
 def _patterns(only: Sequence[str]) -> dict[str, list[Typed]]:
@@ -237,22 +255,25 @@ def _sum(
     return line
 
 
-def show_end(console: Console, progress: Progress, results: Path) -> None:
-    """Print what came of a sweep; failed cells are an error, after everything else was done."""
+def show_end(console: Console, progress: Progress, results: Path, again: str) -> None:
+    """Print what came of a sweep, and the command that goes on with it; cells that ended badly are an error at last."""
     if progress.out_of_time:
         guess = progress.remaining()
         rest = f", about {in_words(guess.seconds)} of work" if guess.seconds else ""
-        _say(console, f"time is up: {progress.left} cells are left{rest}; the same command goes on")
+        _say(console, f"time is up: {progress.left} cells are left{rest}; go on with: {again}")
     done, total = progress.count("done"), len(progress.standings)
     _say(console, f"{done} of {total} cells are done; results in {results}")
     for known in progress.failed:
         _say(console, f"failed: {known.cell.label}: {known.error}", "red")
     for cell in progress.killed:
         _say(console, f"killed: {cell.label}: its process was killed twice; out of memory? try --jobs 1", "red")
-    if progress.failed or progress.killed:
-        number = len(progress.failed) + len(progress.killed)
-        hint = "; --retry-failed runs them again" if progress.failed else ""
-        raise SweepError(f"{number} of {total} cells failed{hint}")
+    failed, killed = len(progress.failed), len(progress.killed)
+    told = [
+        *([f"{failed} of {total} cells failed; --retry-failed runs them again"] if failed else []),
+        *([f"{killed} of {total} cells were killed; the next sweep goes on where they stopped"] if killed else []),
+    ]
+    if told:
+        raise SweepError("; ".join(told))
 
 
 def _say(console: Console, line: str, style: str = "") -> None:
