@@ -235,7 +235,8 @@ def test_a_terminal_gets_a_table_in_place(call: Callable[..., Any], monkeypatch:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["no.toml"], 3, "no.toml' does not exist"),
+        (["no.toml"], 3, "error: sweep file 'no.toml' does not exist"),
+        (["used"], 3, "error: sweep file 'used' is a folder\n"),
         (["bad.toml"], 3, "sweep file 'bad.toml': axes.sed: there is no such setting; did you mean 'seed'?"),
         (["tiny.toml", "--only", "seed"], 2, "--only takes KEY=VALUE"),
         (["tiny.toml", "--only", "sed=1"], 3, "neither an axis nor a setting 'sed'; did you mean 'seed'?"),
@@ -250,6 +251,11 @@ def test_a_terminal_gets_a_table_in_place(call: Callable[..., Any], monkeypatch:
         (["tiny.toml", "--jobs", "0"], 3, "jobs must be from 1 to 4096; got 0"),
         (["tiny.toml", "--out", "used"], 6, "not empty and not that of a sweep"),
         (["tiny.toml", "--out", "used/file"], 6, "used/file"),
+        (["tiny.toml", "--out", "used/file/below"], 6, "used/file' is a file"),
+        (["tiny.toml", "--plan", "--jobs", "0"], 3, "jobs must be from 1 to 4096; got 0"),
+        (["tiny.toml", "--plan", "--out", "used"], 6, "not empty and not that of a sweep"),
+        (["tiny.toml", "--plan", "--out", "used/file"], 6, "used/file"),
+        (["tiny.toml", "--plan", "--out", "used/file/below"], 6, "used/file' is a file"),
         (["tiny.toml", "--checkpoint-every", "-3"], 2, "--checkpoint-every takes a number of rounds"),
     ],
 )
@@ -261,7 +267,7 @@ def test_a_mistake_is_one_line_and_runs_nothing(
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()
     done = mabrfl("sweep", *arguments)
-    assert done.code == code
+    assert (done.code, done.out) == (code, "")
     assert message in done.err
     assert done.err.count("\n") == 1
     assert sorted(os.listdir(tmp_path)) == ["bad.toml", "tiny.toml", "used"]

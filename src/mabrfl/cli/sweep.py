@@ -24,6 +24,7 @@ from mabrfl.errors import ConfigError, SweepError
 from mabrfl.experiments.adoption import adoptable, with_adopted
 from mabrfl.experiments.cells import PlannedCell, Typed, select
 from mabrfl.experiments.grid import Sweep, load_sweep
+from mabrfl.experiments.locking import refuse_foreign_folder
 from mabrfl.experiments.plan import Pace, Standing, changes, estimate, last_plan, refuse_others_folder, standing
 from mabrfl.experiments.progress import Progress
 from mabrfl.experiments.results import Cell
@@ -188,6 +189,7 @@ def show_plan(
     workers: int | None = None,
 ) -> None:
     """Print where every cell stands (or will, once those found elsewhere are adopted), what changed, and the time."""
+    refuse_foreign_folder(results)
     refuse_others_folder(results, sweep.name, sweep.cells)
     before = last_plan(results)
     # Cells that were not asked for have been measured as well.

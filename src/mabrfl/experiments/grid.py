@@ -35,7 +35,7 @@ from typing import Any
 
 from mabrfl.config import ResolvedConfig, config_hash, load_config, resolve
 from mabrfl.config.defaults import canonical
-from mabrfl.config.toml import known_keys, parse_toml, read_bytes
+from mabrfl.config.toml import known_keys, parse_toml, read_bytes, shown
 from mabrfl.errors import ConfigError, suggest
 from mabrfl.experiments.cells import (
     PlannedCell,
@@ -48,7 +48,6 @@ from mabrfl.experiments.cells import (
     value_label,
     without_match,
 )
-from mabrfl.recording.folder import shown
 
 MAX_CELLS = 100_000
 LABEL = "label"
@@ -86,8 +85,7 @@ def load_sweep(path: Path | str) -> Sweep:
     ConfigError
         In one line that names the file, the place in it, and what is wrong.
     """
-    text, source = read_bytes(path), f"sweep file {shown(path)}"
-    return parse_sweep(text, source, default_name=Path(path).stem)
+    return parse_sweep(read_bytes(path, "sweep"), shown(path, "sweep"), default_name=Path(path).stem)
 
 
 def parse_sweep(text: bytes, source: str = "sweep", default_name: str = "sweep") -> Sweep:
