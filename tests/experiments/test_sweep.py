@@ -155,6 +155,23 @@ def test_a_sweep_leaves_what_the_contract_says_and_never_runs_a_cell_again(tmp_p
     assert again.starts == []
 
 
+def test_a_cell_that_other_code_has_finished_stays_finished_and_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, module = sweep(""), sys.modules["mabrfl.recording.manifest"]
+    for version, starts in (("0.0.1", 1), ("0.0.2", 0)):
+        monkeypatch.setattr(module, "__version__", version)
+        monkeypatch.setattr(module, "source_commit", lambda package, told=version: {"commit": told, "dirty": False})
+        journal = Journal()
+        assert run(wanted, tmp_path / "r", monitor=journal).count("done") == 1
+        assert len(journal.starts) == starts
+    manifest = json.loads((folder_of(tmp_path / "r", wanted.cells[0].key) / "manifest.json").read_text())
+    assert (manifest["versions"]["mabrfl"], manifest["source"]["commit"]) == ("0.0.1", "0.0.1")
+    run(wanted, tmp_path / "new")
+    manifest = json.loads((folder_of(tmp_path / "new", wanted.cells[0].key) / "manifest.json").read_text())
+    assert manifest["source"]["commit"] == "0.0.2"
+
+
 def test_a_cell_of_a_sweep_is_the_same_run_as_by_itself(tmp_path: Path) -> None:
     wanted = sweep("[axes]\nattack = ['label-flip']\nattackers = [2]")
     run(wanted, tmp_path / "r", jobs=1, workers=2)
