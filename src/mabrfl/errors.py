@@ -49,7 +49,7 @@ class KnowledgeError(MabRflError):
 
 
 class SweepError(MabRflError):
-    """Some cells of a sweep failed; all the others were run."""
+    """Some cells of a sweep failed, or their processes were killed; all the others were run."""
 
     exit_code = 9
 

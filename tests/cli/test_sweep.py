@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -162,8 +163,65 @@ def test_a_refused_checkpoint_is_a_note_with_the_name_of_the_cell(call: Callable
 def test_time_runs_out_without_an_error(call: Callable[..., Any]) -> None:
     done = call("--time-budget", "0.05s")
     assert (done.code, done.err) == (0, "")
-    assert "time is up: 4 cells are left" in done.out
+    assert "time is up: 4 cells are left; go on with: mabrfl sweep tiny.toml --jobs 2 --workers 1\n" in done.out
     assert "0 of 4 cells are done" in done.out
+
+
+def test_the_command_to_go_on_with_runs_what_this_one_would_have(
+    mabrfl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[dict[str, Any]] = []
+
+    def interrupted(sweep: object, results: Path, **settings: Any) -> None:
+        calls.append({**settings, "results": results, "monitor": None, "arguments": None})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mabrfl.cli.sweep.run_sweep", interrupted)
+    (tmp_path / "my sweep.toml").write_text(TEXT)
+    where = ["--out", "it's here", "--from", "a.json.gz", "--from", "b c"]
+    what = ["--only", "defense=fedavg", "--only", "seed=0", "--only", "seed=1"]
+    how = ["--jobs", "3", "--workers", "2", "--checkpoint-every", "0"]
+    for options in ([], what, [*where, *what, *how], [*how, "--time-budget", "1h", "--retry-failed"]):
+        done = mabrfl("sweep", "my sweep.toml", *options)
+        assert done.code == 130
+        said, _, command = done.err.rstrip("\n").partition("go on with: ")
+        assert said == "interrupted; "
+        program, *arguments = shlex.split(command)
+        assert program == "mabrfl"
+        assert mabrfl(*arguments).code == 130
+        first, again = calls[-2:]
+        assert again == {**first, "time_budget": None, "retry_failed": False}
+    assert "'my sweep.toml'" in command
+
+
+def test_a_killed_cell_has_not_failed_and_the_end_says_so(call: Callable[..., Any], tmp_path: Path) -> None:
+    rule = """
+import os, signal
+from mabrfl.aggregation import FedAvg
+def killed(cohort):
+    if cohort.round == 2 and not os.path.exists("mended"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return FedAvg()(cohort)
+def broken(cohort):
+    raise RuntimeError("no luck")
+"""
+    (tmp_path / "mine.py").write_text(rule)
+    sys.modules.pop("mine", None)
+    importlib.invalidate_caches()
+    (tmp_path / "tiny.toml").write_text(
+        TEXT.replace('"median"', '"mine:killed", "mine:broken"').replace("[0, 1]", "[0]")
+    )
+    done = call("--only", "defense=fedavg", "--only", "defense=mine:killed")
+    assert done.code == 9
+    assert done.err == "error: 1 of 2 cells were killed; the next sweep goes on where they stopped\n"
+    assert done.out.splitlines()[-1].startswith("killed: defense=mine:killed, seed=0: its process was killed twice")
+    both = call()
+    assert both.code == 9
+    assert both.err.startswith("error: 1 of 3 cells failed; --retry-failed runs them again; 1 of 3 cells were killed; ")
+    (tmp_path / "mended").touch()
+    again = call("--only", "defense=mine:killed")
+    assert (again.code, again.err) == (0, "")
+    assert "started after round 1: defense=mine:killed, seed=0" in again.out
 
 
 def test_a_terminal_gets_a_table_in_place(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +235,8 @@ def test_a_terminal_gets_a_table_in_place(call: Callable[..., Any], monkeypatch:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["no.toml"], 3, "no.toml' does not exist"),
+        (["no.toml"], 3, "error: sweep file 'no.toml' does not exist"),
+        (["used"], 3, "error: sweep file 'used' is a folder\n"),
         (["bad.toml"], 3, "sweep file 'bad.toml': axes.sed: there is no such setting; did you mean 'seed'?"),
         (["tiny.toml", "--only", "seed"], 2, "--only takes KEY=VALUE"),
         (["tiny.toml", "--only", "sed=1"], 3, "neither an axis nor a setting 'sed'; did you mean 'seed'?"),
@@ -192,6 +251,11 @@ def test_a_terminal_gets_a_table_in_place(call: Callable[..., Any], monkeypatch:
         (["tiny.toml", "--jobs", "0"], 3, "jobs must be from 1 to 4096; got 0"),
         (["tiny.toml", "--out", "used"], 6, "not empty and not that of a sweep"),
         (["tiny.toml", "--out", "used/file"], 6, "used/file"),
+        (["tiny.toml", "--out", "used/file/below"], 6, "used/file' is a file"),
+        (["tiny.toml", "--plan", "--jobs", "0"], 3, "jobs must be from 1 to 4096; got 0"),
+        (["tiny.toml", "--plan", "--out", "used"], 6, "not empty and not that of a sweep"),
+        (["tiny.toml", "--plan", "--out", "used/file"], 6, "used/file"),
+        (["tiny.toml", "--plan", "--out", "used/file/below"], 6, "used/file' is a file"),
         (["tiny.toml", "--checkpoint-every", "-3"], 2, "--checkpoint-every takes a number of rounds"),
     ],
 )
@@ -203,7 +267,7 @@ def test_a_mistake_is_one_line_and_runs_nothing(
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()
     done = mabrfl("sweep", *arguments)
-    assert done.code == code
+    assert (done.code, done.out) == (code, "")
     assert message in done.err
     assert done.err.count("\n") == 1
     assert sorted(os.listdir(tmp_path)) == ["bad.toml", "tiny.toml", "used"]
@@ -259,7 +323,7 @@ def test_a_real_sweep_stops_within_seconds_of_ctrl_c_and_goes_on(tmp_path: Path)
         out, err = process.communicate(timeout=60)
     assert time.monotonic() - begin < 5
     assert process.returncode == 130
-    assert err == "interrupted; go on with: mabrfl sweep tiny.toml\n", err
+    assert err == "interrupted; go on with: mabrfl sweep tiny.toml --only seed=0\n", err
     assert "Traceback" not in out
     deadline = time.monotonic() + 5
     while alive(process.pid) and time.monotonic() < deadline:

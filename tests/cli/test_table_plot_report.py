@@ -111,6 +111,9 @@ MISTAKES: dict[str, tuple[list[str], int, str]] = {
     "no results": (["table"], USAGE, "Missing argument"),
     "results that are not there": (["table", "nowhere"], STATE, "there are no results at 'nowhere'"),
     "a folder without results": (["plot", "empty"], STATE, "holds no results"),
+    "a table of no runs": (["table", "none"], STATE, "the results have no runs"),
+    "a table of no runs into a file": (["table", "none", "--out", "x.md"], STATE, "the results have no runs"),
+    "a report on no runs": (["report", "none"], STATE, "the results have no runs"),
     "a file that is none": (["report", "file"], STATE, "is not a packed results file, or is damaged"),
     "an unknown format": (["table", "small", "--format", "html"], USAGE, "--format: unknown 'html'; known: csv"),
     "an unknown metric": (["table", "small", "--metric", "accuracy"], USAGE, "did you mean 'final_accuracy'"),
@@ -135,12 +138,14 @@ def test_a_mistake_is_one_line_on_stderr_and_changes_nothing(
     write_sweep(tmp_path / "small", [({"defense": "krum"}, 80.0)])
     (tmp_path / "file").write_text("mine")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "cells.json").write_text("[]")
     done = mabrfl(*arguments)
     assert (done.code, done.out) == (code, "")
     assert message in done.err
     assert done.err.startswith("error: ")
     assert done.err.count("\n") == 1
-    assert sorted(os.listdir(tmp_path)) == ["empty", "file", "small"]
+    assert sorted(os.listdir(tmp_path)) == ["empty", "file", "none", "small"]
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -87,6 +87,45 @@ def test_two_points_of_an_axis_cannot_have_one_label(values: str) -> None:
         sweep(f"axes.way = {values}")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "axes.defense = ['krum', {label = 'K', defense = 'krum'}]",
+            "axes.defense: 'krum' and 'K' have the same settings",
+        ),
+        ("axes.foo = [{label = 'a'}, {label = 'b'}, {label = 'c', seed = 1}]", "axes.foo: 'a' and 'b' have the same"),
+        (
+            "axes.foo = [{label = 'a', seed = 1, rounds = 2}, {rounds = 2, seed = 1}]",
+            "axes.foo: 'a' and 'rounds=2, seed=1'",
+        ),
+        ("base.seed = 1\naxes.foo = [{label = 'a'}, {label = 'b', seed = 1}]", "axes.foo: 'a' and 'b' have the same"),
+        ("[[grid]]\nbase.seed = 1\naxes.x = [{label = 'a'}, {label = 'b', seed = 1}]", "grid 1: axes.x: 'a' and 'b'"),
+        ("axes.training.learning_rate = [1, 0.1, 1.0]", "axes.training.learning_rate: '1' and '1.0' have the same"),
+        (
+            "axes.seed = [1, 2, 1]",
+            "axes.seed: 2 values are called '1' with the same settings; leave out all but one",
+        ),
+    ],
+)
+def test_two_points_of_an_axis_cannot_have_the_same_settings(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        sweep(text)
+    assert message in str(caught.value)
+    assert "label of its own" not in str(caught.value)
+
+
+def test_points_that_differ_in_a_type_or_are_alone_are_no_twins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_some_type.py").write_text("class Rule:\n    def __init__(self, x):\n        self.x = x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert len(sweep("base.defense = 'of_some_type:Rule'\naxes.defense_options.x = [1, true]").cells) == 2
+    assert labels("axes.ablation = [{label = 'full method'}]") == ["ablation=full method"]
+    # What several grids have in common is no slip of the pen.
+    assert len(sweep("[[grid]]\naxes.x = [{label = 'a'}]\n[[grid]]\naxes.x = [{label = 'b'}]").cells) == 1
+
+
 def test_grids_add_up_and_what_is_the_same_is_run_once() -> None:
     text = """
     [base]

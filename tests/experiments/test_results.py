@@ -125,6 +125,19 @@ def test_packing_replaces_packed_results_and_nothing_else(sweep: Path, packed: P
     assert sorted(os.listdir(tmp_path)) == ["letter.txt", "small.json.gz"]
 
 
+def test_packing_onto_a_damaged_packed_file_says_that_it_is_damaged(sweep: Path, packed: Path) -> None:
+    whole = packed.read_bytes()
+    for data in (whole[: len(whole) // 2], whole[:-4] + b"1234", whole[:40] + b"\xff" * 40 + whole[80:], whole[:5]):
+        packed.write_bytes(data)
+        with pytest.raises(OutputError, match=r"is a packed file, but damaged: .*; choose another name, or remove it"):
+            pack(sweep, packed)
+        assert packed.read_bytes() == data
+    newer = json.loads(gzip.decompress(whole)) | {"version": 2}
+    packed.write_bytes(gzip.compress(json.dumps(newer).encode()))
+    with pytest.raises(OutputError, match=r"is in version 2 of its format.*; choose another name"):
+        pack(sweep, packed)
+
+
 def test_packing_into_a_place_that_cannot_be_is_one_error(sweep: Path, packed: Path) -> None:
     with pytest.raises(OutputError, match="cannot write"):
         pack(sweep, packed / "below.json.gz")

@@ -9,6 +9,7 @@ import random
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,18 @@ import pytest
 import torch
 
 from killing import ended, forked, killed_after, outcome
+from mabrfl.config import load_config
 from mabrfl.errors import ConfigError, DatasetError, OutputError
 from mabrfl.experiments.grid import Sweep, parse_sweep
+from mabrfl.experiments.jobs import Job
 from mabrfl.experiments.locking import claimed
-from mabrfl.experiments.plan import Pace, estimate, folder_of, plan_entries, standing
+from mabrfl.experiments.plan import Pace, Standing, estimate, folder_of, plan_entries, standing
 from mabrfl.experiments.progress import Progress, Unwatched
 from mabrfl.experiments.results import load_results
 from mabrfl.experiments.runner import run_cell
 from mabrfl.experiments.sharing import Sharing, share_machine
 from mabrfl.experiments.sweep import run_sweep
-from mabrfl.recording import save_checkpoint
+from mabrfl.recording import read_rounds, save_checkpoint
 
 importlib.import_module("mabrfl.experiments.warm")  # what is forked from here need not import it
 
@@ -150,6 +153,23 @@ def test_a_sweep_leaves_what_the_contract_says_and_never_runs_a_cell_again(tmp_p
     again = Journal()
     assert run(wanted, tmp_path / "r", monitor=again).count("done") == 4
     assert again.starts == []
+
+
+def test_a_cell_that_other_code_has_finished_stays_finished_and_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, module = sweep(""), sys.modules["mabrfl.recording.manifest"]
+    for version, starts in (("0.0.1", 1), ("0.0.2", 0)):
+        monkeypatch.setattr(module, "__version__", version)
+        monkeypatch.setattr(module, "source_commit", lambda package, told=version: {"commit": told, "dirty": False})
+        journal = Journal()
+        assert run(wanted, tmp_path / "r", monitor=journal).count("done") == 1
+        assert len(journal.starts) == starts
+    manifest = json.loads((folder_of(tmp_path / "r", wanted.cells[0].key) / "manifest.json").read_text())
+    assert (manifest["versions"]["mabrfl"], manifest["source"]["commit"]) == ("0.0.1", "0.0.1")
+    run(wanted, tmp_path / "new")
+    manifest = json.loads((folder_of(tmp_path / "new", wanted.cells[0].key) / "manifest.json").read_text())
+    assert manifest["source"]["commit"] == "0.0.2"
 
 
 def test_a_cell_of_a_sweep_is_the_same_run_as_by_itself(tmp_path: Path) -> None:
@@ -425,16 +445,119 @@ def test_estimates_come_from_runs_that_are_alike_or_are_unknown(tmp_path: Path) 
     pace = Pace()
     fedavg, median = wanted.cells[0].config, wanted.cells[2].config
     assert pace.per_round(fedavg) is None
-    pace.learn(fedavg, 2.0, rounds=3)
+    pace.learn(fedavg, 3.0, rounds=3)
     pace.learn(fedavg, 6.0)
     assert pace.per_round(fedavg) == 3.0
     assert pace.per_round(median) == 3.0  # the same data and model: better than nothing
     pace.learn(median, 10.0)
     assert (pace.per_round(fedavg), pace.per_round(median)) == (3.0, 10.0)
-    guess = estimate([(fedavg, 10), (median, 1)], pace, 1)
+    guess = estimate([(fedavg, 10), (median, 1)], pace, Sharing(1, 1))
     assert (guess.seconds, guess.unknown) == (40.0, 0)
-    assert estimate([(fedavg, 10), (median, 1)], pace, 2).seconds == pytest.approx(20.0 + 30.0 / 4)
-    assert estimate([(fedavg, 10)], Pace(), 1).unknown == 1
+    assert estimate([(fedavg, 10), (median, 1)], pace, Sharing(2, 1)).seconds == 30.0
+    assert estimate([(fedavg, 10)], Pace(), Sharing(1, 1)).unknown == 1
+
+
+def test_a_busy_hour_does_not_spoil_the_pace() -> None:
+    config, pace = sweep("").cells[0].config, Pace()
+    for seconds in (6.9, 7.1, 36.6, 7.0, 36.0):
+        pace.learn(config, seconds)
+    assert pace.per_round(config) == 7.1
+    pace.learn(config, 7.3)
+    assert pace.per_round(config) == pytest.approx(7.2)
+    pace.learn(config, 5.0, rounds=7)  # a run's rounds count as many times as there are
+    assert pace.per_round(config) == 5.0
+    pace.learn(config, 1.0, rounds=0)
+    assert pace.per_round(config) == 5.0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "clients = 7",
+        "partition.sizes = [8, 17]",
+        "training.epochs = 2",
+        "training.batch_size = 4",
+        "training.optimizer = 'sgd'",
+        "selector = 'uniform'\nselector_options.num_selected = 3",
+    ],
+)
+def test_runs_whose_rounds_cost_something_else_are_judged_by_their_own(other: str) -> None:
+    base = "base.dataset = 'digits'\nbase.defense = 'fedavg'\n"
+    (usual,), (unusual,) = (
+        parse_sweep((base + more).encode()).cells
+        for more in ("", "".join(f"base.{line}\n" for line in other.splitlines()))
+    )
+    pace = Pace()
+    pace.learn(usual.config, 1.0, rounds=9)
+    assert pace.per_round(unusual.config) == 1.0
+    pace.learn(unusual.config, 5.0)
+    assert (pace.per_round(usual.config), pace.per_round(unusual.config)) == (1.0, 5.0)
+
+
+@pytest.mark.parametrize("other", ["seed = 3", "training.learning_rate = 0.5", "attack = 'lie'"])
+def test_runs_whose_rounds_cost_the_same_are_judged_together(other: str) -> None:
+    (usual,), (same,) = (
+        parse_sweep(f"base.dataset = 'digits'\n{more}".encode()).cells for more in ("", f"base.{other}")
+    )
+    pace = Pace()
+    pace.learn(usual.config, 1.0, rounds=9)
+    pace.learn(same.config, 5.0)
+    assert pace.per_round(same.config) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rounds", "sharing", "seconds"),
+    [
+        ([10], Sharing(1, 1), 100),
+        ([10], Sharing(1, 2), 50),
+        ([10], Sharing(2, 1), 50),  # what another cell would have had is its own
+        ([10, 10], Sharing(2, 1), 100),
+        ([10, 10], Sharing(1, 2), 100),
+        ([10, 10], Sharing(2, 2), 50),
+        ([10, 10, 10], Sharing(2, 1), 200),
+        ([1, 1, 10], Sharing(2, 1), 110),
+        ([10, 1, 1, 1], Sharing(2, 1), 100),
+        ([], Sharing(2, 1), 0),
+    ],
+)
+def test_an_estimate_plays_the_sweep_through(rounds: list[int], sharing: Sharing, seconds: float) -> None:
+    config, pace = sweep("").cells[0].config, Pace()
+    pace.learn(config, 10.0)
+    guess = estimate([(config, number) for number in rounds], pace, sharing)
+    assert (guess.seconds, guess.unknown) == (seconds, 0)
+
+
+def test_what_runs_counts_with_the_processes_it_has() -> None:
+    wanted = sweep("[axes]\nseed = [0, 1, 2]\nrounds = [10]")
+    pace, (first, second, third) = Pace(), wanted.cells
+    pace.learn(first.config, 10.0)
+    jobs = {
+        cell.key: Job(cell, workers, process=None, connection=None, round=done)  # type: ignore[arg-type] # none is asked
+        for cell, workers, done in ((first, 4, 2), (second, 1, 9))
+    }
+    standings = {cell.key: Standing(cell, "missing") for cell in wanted.cells}
+    progress = Progress(standings, running=jobs, sharing=Sharing(2, 1), pace=pace)
+    assert progress.remaining().seconds == 80 / 4
+    progress.waiting.append(third)
+    # The second one ends after 10 seconds; the third one takes its place, on one core beside the first one.
+    assert progress.remaining().seconds == 10 + 100
+
+
+def test_nothing_known_of_a_cell_keeps_no_other_from_being_estimated() -> None:
+    known, other = sweep("[axes]\ndataset = ['digits', 'mnist']").cells
+    pace = Pace()
+    pace.learn(known.config, 10.0)
+    guess = estimate([(other.config, 5), (known.config, 10)], pace, Sharing(2, 1), [(other.config, 3, 1)])
+    assert (guess.seconds, guess.unknown) == (100.0, 2)
+
+
+@pytest.mark.usefixtures("own")
+def test_what_the_time_budget_has_stopped_is_part_of_what_is_left(tmp_path: Path) -> None:
+    progress = run(misfortunes("slow", rounds=2000), tmp_path / "r", time_budget=2.5)
+    guess = progress.remaining()
+    assert progress.out_of_time
+    assert guess.unknown == 0
+    assert guess.seconds > 200
 
 
 def test_a_standing_measures_rounds_of_finished_and_of_unfinished_runs(tmp_path: Path) -> None:
@@ -454,6 +577,14 @@ def test_a_standing_measures_rounds_of_finished_and_of_unfinished_runs(tmp_path:
     begun = standing(tmp_path / "r", wanted.cells[1])
     assert (begun.status, begun.rounds, begun.rounds_left) == ("running", 1, 2)
     assert begun.core_seconds is not None
+    rounds = folder_of(tmp_path / "r", wanted.cells[1].key) / "rounds.jsonl"
+    (record,) = read_rounds(rounds).records
+    slow, slowest = (replace(record, seconds={"training": seconds}) for seconds in (100.0, 800.0))
+    quick = replace(record, seconds={"training": 1.0, "server": 2.0})
+    rounds.write_text("".join(f"{each.to_json()}\n" for each in (quick, slowest, quick, slow, quick)))
+    workers = load_config(rounds.with_name("config.toml")).workers
+    assert workers is not None
+    assert standing(tmp_path / "r", wanted.cells[1]).core_seconds == 3.0 * workers
 
 
 def test_the_process_ids_of_dead_sweeps_do_not_matter(tmp_path: Path) -> None:

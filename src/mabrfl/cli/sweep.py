@@ -24,10 +24,11 @@ from mabrfl.errors import ConfigError, SweepError
 from mabrfl.experiments.adoption import adoptable, with_adopted
 from mabrfl.experiments.cells import PlannedCell, Typed, select
 from mabrfl.experiments.grid import Sweep, load_sweep
+from mabrfl.experiments.locking import refuse_foreign_folder
 from mabrfl.experiments.plan import Pace, Standing, changes, estimate, last_plan, refuse_others_folder, standing
 from mabrfl.experiments.progress import Progress
 from mabrfl.experiments.results import Cell
-from mabrfl.experiments.sharing import share_machine
+from mabrfl.experiments.sharing import Sharing, share_machine
 from mabrfl.experiments.sweep import run_sweep
 
 _INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
@@ -112,6 +113,17 @@ def sweep(  # the options document themselves
             workers=workers,
         )
         return
+    again = _command(
+        file,
+        {
+            "--out": out,
+            "--from": adopt_from,
+            "--only": only,
+            "--jobs": jobs,
+            "--workers": workers,
+            "--checkpoint-every": checkpoint_every if checkpoint_every != 1 else None,
+        },
+    )
     monitor = monitor_for(wanted.name, console)
     try:
         with monitor:
@@ -129,11 +141,18 @@ def sweep(  # the options document themselves
                 arguments=sys.argv[1:],
             )
     except (KeyboardInterrupt, Stopped):
-        line = f"interrupted; go on with: mabrfl sweep {shlex.quote(str(file))}"
-        line += f" --out {shlex.quote(str(out))}" if out else ""
-        Console(stderr=True).print(Text(line, style="yellow"), soft_wrap=True)
+        Console(stderr=True).print(Text(f"interrupted; go on with: {again}", style="yellow"), soft_wrap=True)
         raise
-    show_end(console, progress, results)
+    show_end(console, progress, results, again)
+
+
+def _command(file: Path, options: Mapping[str, Any]) -> str:
+    """Return the command that goes on with a sweep, for a shell; options that were not given are left out."""
+    words = ["mabrfl", "sweep", str(file)]
+    for name, given in options.items():
+        values = given if isinstance(given, list) else [given]
+        words += [word for value in values if value is not None for word in (name, str(value))]
+    return shlex.join(words)
 
 
 def _patterns(only: Sequence[str]) -> dict[str, list[Typed]]:
@@ -170,6 +189,7 @@ def show_plan(
     workers: int | None = None,
 ) -> None:
     """Print where every cell stands (or will, once those found elsewhere are adopted), what changed, and the time."""
+    refuse_foreign_folder(results)
     refuse_others_folder(results, sweep.name, sweep.cells)
     before = last_plan(results)
     # Cells that were not asked for have been measured as well.
@@ -180,15 +200,16 @@ def show_plan(
     left = [entry for entry in known if entry.status in statuses]
     to_run = {entry.cell.key for entry in left}
     changed = {key: why for key, why in changes(before, sweep.cells).items() if key in to_run}
+    # As the sweep itself decides, but for the memory of large models: to measure them takes longer than a plan should.
+    sharing = share_machine([entry.cell.config for entry in left], jobs=jobs, workers=workers)
     table = Table(header_style="bold")
     for column, justify in (("cell", "left"), ("status", "left"), ("rounds", "right"), ("time", "right"), ("", "left")):
         table.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for entry in known:
-        table.add_row(*_row(entry, pace if entry.cell.key in to_run else None, changed.get(entry.cell.key, "")))
+        time = _time(entry, pace, sharing.workers) if entry.cell.key in to_run else ""
+        table.add_row(*_row(entry, time, changed.get(entry.cell.key, "")))
     console.print(table)
-    # As the sweep itself decides, but for the memory of large models: to measure them takes longer than a plan should.
-    sharing = share_machine([entry.cell.config for entry in left], jobs=jobs, workers=workers)
-    _say(console, _sum(known, left, pace, sharing.jobs * sharing.workers, time_budget))
+    _say(console, _sum(known, left, pace, sharing, time_budget))
     gone = {entry["key"] for entry in before} - {cell.key for cell in sweep.cells}
     if changed:
         reasons = Counter(changed.values()).most_common(5)
@@ -198,12 +219,15 @@ def show_plan(
         _say(console, f"{len(gone)} cells of last time are no longer in the file; their folders stay where they are")
 
 
-def _row(known: Standing, pace: Pace | None, changed: str) -> tuple[str | Text, ...]:
-    """Return the columns of a cell; one that is not going to run has no pace."""
-    config, time = known.cell.config, ""
-    if pace is not None:
-        per_round = pace.per_round(config)
-        time = "?" if per_round is None else in_words(per_round * known.rounds_left)
+def _time(known: Standing, pace: Pace, workers: int) -> str:
+    """Return how long a cell is going to take on this many processes."""
+    per_round = pace.per_round(known.cell.config)
+    return "?" if per_round is None else in_words(per_round * known.rounds_left / workers)
+
+
+def _row(known: Standing, time: str, changed: str) -> tuple[str | Text, ...]:
+    """Return the columns of a cell."""
+    config = known.cell.config
     why = known.error or (f"changed: {changed}" if changed else "")
     if known.status == "done" and known.accuracy is not None:
         why = f"{known.accuracy:.2f} %"
@@ -212,7 +236,7 @@ def _row(known: Standing, pace: Pace | None, changed: str) -> tuple[str | Text, 
 
 
 def _sum(
-    known: Sequence[Standing], left: Sequence[Standing], pace: Pace, processes: int, time_budget: float | None
+    known: Sequence[Standing], left: Sequence[Standing], pace: Pace, sharing: Sharing, time_budget: float | None
 ) -> str:
     counts: Counter[str] = Counter(entry.status for entry in known)
     words = [f"{counts[status]} {_WORDS[status]}" for status in _WORDS if counts[status]]
@@ -221,32 +245,37 @@ def _sum(
     line += f"; {again} that failed run again" if again else ""
     if not left:
         return line
-    guess = estimate([(entry.cell.config, entry.rounds_left) for entry in left], pace, processes)
+    guess = estimate([(entry.cell.config, entry.rounds_left) for entry in left], pace, sharing)
     if guess.unknown == len(left):
         return f"{line}; time unknown: no round of such a run has been measured yet"
-    line += f"; about {in_words(guess.seconds)} on {processes} processes, judged by measured rounds"
+    line += (
+        f"; about {in_words(guess.seconds)} on {sharing.jobs * sharing.workers} processes, judged by measured rounds"
+    )
     line += f"; unknown for {guess.unknown} cells, nothing like them has been measured" if guess.unknown else ""
     if time_budget is not None and time_budget < guess.seconds:
         line += f"; the time budget stops it after {in_words(time_budget)}"
     return line
 
 
-def show_end(console: Console, progress: Progress, results: Path) -> None:
-    """Print what came of a sweep; failed cells are an error, after everything else was done."""
+def show_end(console: Console, progress: Progress, results: Path, again: str) -> None:
+    """Print what came of a sweep, and the command that goes on with it; cells that ended badly are an error at last."""
     if progress.out_of_time:
         guess = progress.remaining()
         rest = f", about {in_words(guess.seconds)} of work" if guess.seconds else ""
-        _say(console, f"time is up: {progress.left} cells are left{rest}; the same command goes on")
+        _say(console, f"time is up: {progress.left} cells are left{rest}; go on with: {again}")
     done, total = progress.count("done"), len(progress.standings)
     _say(console, f"{done} of {total} cells are done; results in {results}")
     for known in progress.failed:
         _say(console, f"failed: {known.cell.label}: {known.error}", "red")
     for cell in progress.killed:
         _say(console, f"killed: {cell.label}: its process was killed twice; out of memory? try --jobs 1", "red")
-    if progress.failed or progress.killed:
-        number = len(progress.failed) + len(progress.killed)
-        hint = "; --retry-failed runs them again" if progress.failed else ""
-        raise SweepError(f"{number} of {total} cells failed{hint}")
+    failed, killed = len(progress.failed), len(progress.killed)
+    told = [
+        *([f"{failed} of {total} cells failed; --retry-failed runs them again"] if failed else []),
+        *([f"{killed} of {total} cells were killed; the next sweep goes on where they stopped"] if killed else []),
+    ]
+    if told:
+        raise SweepError("; ".join(told))
 
 
 def _say(console: Console, line: str, style: str = "") -> None:

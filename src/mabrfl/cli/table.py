@@ -9,6 +9,7 @@ import click
 import typer
 
 from mabrfl.cli.results import Paths, cells_of, one_of, put, read
+from mabrfl.errors import StateError
 
 
 def table(
@@ -63,6 +64,8 @@ def table(
     if len(asked) > 1:
         raise click.UsageError(f"{' and '.join(asked)} do not go together: they are different tables")
     cells = cells_of(read(results))
+    if not cells:
+        raise StateError("nothing to show: the results have no runs")
     if ablation:
         put(ABLATION_FORMATS[format_](ablation_table(cells, metric)), out)  # type: ignore[arg-type] # just checked
     elif detection:

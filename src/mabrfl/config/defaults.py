@@ -172,14 +172,14 @@ def config_hash(config: RunConfig) -> str:
     False
     """
     settings = resolve(config).model_dump(mode="json", exclude=set(WITHOUT_EFFECT))
-    text = json.dumps(_canonical(settings), sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(canonical(settings), sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _canonical(value: Any) -> Any:
+def canonical(value: Any) -> Any:
     """Write numbers in one way: 0 and 0.0 are the same setting."""
     if isinstance(value, dict):
-        return {key: _canonical(entry) for key, entry in value.items()}
+        return {key: canonical(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_canonical(entry) for entry in value]
+        return [canonical(entry) for entry in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

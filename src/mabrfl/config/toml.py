@@ -8,7 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tomli_w
 from pydantic import ValidationError
@@ -18,6 +18,8 @@ from mabrfl._version import __version__
 from mabrfl.config.model import RunConfig, Section
 from mabrfl.errors import ConfigError, suggest
 
+Kind = Literal["config", "sweep"]
+"""What a file of settings is for, and how it is called in the folder that it leads to."""
 MAX_BYTES = 1_000_000
 _LONGEST_SHOWN = 80
 _WORDING = (
@@ -85,9 +87,9 @@ def parse_toml(data: bytes, source: str) -> dict[str, Any]:
         raise ConfigError(f"{source} is not valid TOML: {one_line(str(error))}") from error
 
 
-def shown(path: Path | str) -> str:
-    """Return how messages call a configuration file."""
-    return "standard input" if str(path) == "-" else f"config file {str(path)!r}"
+def shown(path: Path | str, kind: Kind = "config") -> str:
+    """Return how messages call a file of settings."""
+    return "standard input" if str(path) == "-" else f"{kind} file {str(path)!r}"
 
 
 def one_line(text: str) -> str:
@@ -95,40 +97,42 @@ def one_line(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def read_bytes(path: Path | str) -> bytes:
+def read_bytes(path: Path | str, kind: Kind = "config") -> bytes:
     """Read a file of settings, or standard input if its name is ``"-"``."""
     if str(path) == "-":
         data = sys.stdin.buffer.read(MAX_BYTES + 1)
     else:
         try:
-            data = _read_regular(Path(path))
+            data = _read_regular(Path(path), kind)
         except FileNotFoundError as error:
-            raise ConfigError(f"{shown(path)} does not exist") from error
+            raise ConfigError(f"{shown(path, kind)} does not exist") from error
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{shown(path)} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+            raise ConfigError(
+                f"{shown(path, kind)} cannot be read: {getattr(error, 'strerror', None) or error}"
+            ) from error
     if len(data) > MAX_BYTES:
-        raise ConfigError(f"{shown(path)} must be at most {MAX_BYTES:,} bytes long")
+        raise ConfigError(f"{shown(path, kind)} must be at most {MAX_BYTES:,} bytes long")
     return data
 
 
-def _read_regular(path: Path) -> bytes:
+def _read_regular(path: Path, kind: Kind) -> bytes:
     """Read a file that is one: a named pipe would block for ever, a device has no end."""
     # Opened without blocking and examined when open, so that nothing can be exchanged in between.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
-            raise ConfigError(f"{shown(path)} is a folder{_hint(path)}")
+            raise ConfigError(f"{shown(path, kind)} is a folder{_hint(path, kind)}")
         if not stat.S_ISREG(mode):
-            raise ConfigError(f"{shown(path)} is not a regular file; '-' reads standard input")
+            raise ConfigError(f"{shown(path, kind)} is not a regular file; '-' reads standard input")
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(MAX_BYTES + 1)
     finally:
         os.close(descriptor)
 
 
-def _hint(folder: Path) -> str:
-    inside = folder / "config.toml"
+def _hint(folder: Path, kind: Kind) -> str:
+    inside = folder / f"{kind}.toml"
     return f"; did you mean '{inside}'?" if inside.is_file() else ""
 
 

@@ -16,6 +16,8 @@ from mabrfl.recording.folder import shown
 MAX_BYTES = 128 * 2**20
 """The longest document that is read, unpacked; a hundred times a sweep over the paper's whole table."""
 
+_GZIP = b"\x1f\x8b"
+
 
 def write_whole(path: Path, data: bytes) -> None:
     """Replace a file as a whole, and make its folder if need be: nobody ever sees half of it.
@@ -44,12 +46,22 @@ def read_bytes(path: Path, *, packed: bool = False) -> bytes:
         with gzip.open(path, "rb") if packed else open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise StateError(f"{shown(path)} is not a packed results file, or is damaged: {error}") from error
+        what = "a packed file, but damaged" if is_packed(path) else "not a packed results file, or is damaged"
+        raise StateError(f"{shown(path)} is {what}: {error}") from error
     except (OSError, ValueError) as error:
         raise StateError(f"cannot read {shown(path)}: {getattr(error, 'strerror', None) or error}") from error
     if len(data) > MAX_BYTES:
         raise StateError(f"{shown(path)} must hold at most {MAX_BYTES:,} bytes")
     return data
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file begins as packed ones do, damaged or not."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_GZIP)) == _GZIP
+    except (OSError, ValueError):
+        return False
 
 
 def parse_json(data: bytes, path: Path) -> Any:

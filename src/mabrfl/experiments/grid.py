@@ -24,6 +24,7 @@ configuration: change any setting, and it is another cell.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 from collections import Counter
@@ -33,7 +34,8 @@ from pathlib import Path
 from typing import Any
 
 from mabrfl.config import ResolvedConfig, config_hash, load_config, resolve
-from mabrfl.config.toml import known_keys, parse_toml, read_bytes
+from mabrfl.config.defaults import canonical
+from mabrfl.config.toml import known_keys, parse_toml, read_bytes, shown
 from mabrfl.errors import ConfigError, suggest
 from mabrfl.experiments.cells import (
     PlannedCell,
@@ -46,7 +48,6 @@ from mabrfl.experiments.cells import (
     value_label,
     without_match,
 )
-from mabrfl.recording.folder import shown
 
 MAX_CELLS = 100_000
 LABEL = "label"
@@ -84,8 +85,7 @@ def load_sweep(path: Path | str) -> Sweep:
     ConfigError
         In one line that names the file, the place in it, and what is wrong.
     """
-    text, source = read_bytes(path), f"sweep file {shown(path)}"
-    return parse_sweep(text, source, default_name=Path(path).stem)
+    return parse_sweep(read_bytes(path, "sweep"), shown(path, "sweep"), default_name=Path(path).stem)
 
 
 def parse_sweep(text: bytes, source: str = "sweep", default_name: str = "sweep") -> Sweep:
@@ -133,15 +133,15 @@ def _grids(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _cells(base: Settings, grid: Mapping[str, Any], where: str) -> Iterator[PlannedCell]:
-    axes = _axes(_table(grid, "axes"), where)
+    base = {**base, **flat(_table(grid, "base"))}
+    axes = _axes(_table(grid, "axes"), base, where)
     if math.prod(len(values) for values in axes.values()) > MAX_CELLS:
         raise ConfigError(f"{where}a sweep has at most {MAX_CELLS:,} cells")
-    own = flat(_table(grid, "base"))
     for chosen in itertools.product(*axes.values()):
         labels = {axis: label for axis, (label, _) in zip(axes, chosen, strict=True)}
         settings = _united([values for _, values in chosen], where)
         try:
-            config = _resolved({**base, **own, **settings})
+            config = _resolved({**base, **settings})
         except ConfigError as error:
             at = f"at {label_of(labels)}: " if labels else ""
             raise ConfigError(f"{where}{at}{error}") from error
@@ -177,17 +177,37 @@ def _kept(cells: Iterator[PlannedCell], grid: Mapping[str, Any], where: str) -> 
     return [cell for cell in combinations if not any(matches(cell, pattern) for pattern in excluded)]
 
 
-def _axes(table: Mapping[str, Any], where: str) -> dict[str, list[tuple[Any, Settings]]]:
-    """Return each axis with its values: how each is called, and the settings it stands for."""
+def _axes(table: Mapping[str, Any], base: Settings, where: str) -> dict[str, list[tuple[Any, Settings]]]:
+    """Return each axis with its values: how each is called, and the settings it stands for, on top of ``base``."""
     axes = {}
     for axis, values in flat(table).items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"{where}axes.{axis} must be a list of values; got {values!r}")
         axes[axis] = [_point(axis, value, where) for value in values]
+        _refuse_equal_points(axes[axis], base, f"{where}axes.{axis}")
         (name, number), *_ = Counter(value_label(label) for label, _ in axes[axis]).most_common(1)
         if number > 1:
             raise ConfigError(f"{where}axes.{axis}: {number} values are called {name!r}; give each a label of its own")
     return axes
+
+
+def _refuse_equal_points(points: Sequence[tuple[Any, Settings]], base: Settings, place: str) -> None:
+    """Refuse an axis with two points of the same settings: they would be one cell, and one of them would be gone."""
+    alike: dict[str, list[str]] = {}
+    for label, settings in points:
+        # As a cell's identity has it: 1 is 1.0, but neither true nor "1".
+        whole = json.dumps(canonical({**base, **settings}), sort_keys=True, default=str)
+        alike.setdefault(whole, []).append(value_label(label))
+    for names in alike.values():
+        if len(set(names)) > 1:
+            raise ConfigError(
+                f"{place}: {' and '.join(repr(name) for name in dict.fromkeys(names))} have the same settings, so they "
+                "would be one cell; leave out all but one, or set something that differs"
+            )
+        if len(names) > 1:
+            raise ConfigError(
+                f"{place}: {len(names)} values are called {names[0]!r} with the same settings; leave out all but one"
+            )
 
 
 def _point(axis: str, value: Any, where: str) -> tuple[Any, Settings]:

@@ -18,14 +18,29 @@ PATIENCE = 10.0
 _PAUSE = 0.1
 
 
-@contextlib.contextmanager
-def claimed(results: Path) -> Iterator[None]:
-    """Claim a folder for one sweep at a time; the claim ends with the process, however that ends."""
+def refuse_foreign_folder(results: Path) -> None:
+    """Refuse a folder that has something in it, but no sweep's results; nothing is touched.
+
+    Raises
+    ------
+    OutputError
+        If it is such a folder, or no folder at all.
+    """
     with explained(results):
+        nearest = next((place for place in (results, *results.absolute().parents) if place.exists()), Path())
+        if not nearest.is_dir():
+            raise OutputError(f"output folder {shown(results)} cannot be made: {shown(nearest)} is a file")
         # The lock comes first, so that a sweep killed at once has nothing else; a copy may have lost it.
         ours = (results / LOCK).exists() or is_sweeps_folder(results)
         if results.is_dir() and any(results.iterdir()) and not ours:
             raise OutputError(f"output folder {shown(results)} is not empty and not that of a sweep; choose another")
+
+
+@contextlib.contextmanager
+def claimed(results: Path) -> Iterator[None]:
+    """Claim a folder for one sweep at a time; the claim ends with the process, however that ends."""
+    refuse_foreign_folder(results)
+    with explained(results):
         results.mkdir(parents=True, exist_ok=True)
         file = open(results / LOCK, "a+", encoding="ascii")  # noqa: SIM115 (closed below, after the sweep)
     with file:

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from mabrfl.errors import OutputError, StateError
-from mabrfl.experiments.files import MAX_BYTES, write_whole
+from mabrfl.experiments.files import MAX_BYTES, is_packed, write_whole
 from mabrfl.experiments.results import FORMAT, VERSION, Results, load_results
 from mabrfl.recording.folder import shown
 from mabrfl.recording.record import plain
@@ -52,6 +52,8 @@ def _check_replaceable(file: Path, results: Results, force: bool) -> None:
     try:
         before = load_results(file)
     except StateError as error:
+        if is_packed(file):
+            raise OutputError(f"{error}; choose another name, or remove it if nothing in it is needed") from error
         raise OutputError(f"{shown(file)} exists and is no packed results file; choose another name") from error
     finished = {cell.key for cell in results.cells if cell.status == "done"}
     lost = [cell.key for cell in before.cells if cell.status == "done" and cell.key not in finished]

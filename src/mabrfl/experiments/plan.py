@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from mabrfl.config import ResolvedConfig, load_config
@@ -16,6 +19,7 @@ from mabrfl.experiments.cells import PlannedCell, flat, value_label
 from mabrfl.experiments.files import parse_json, read_bytes
 from mabrfl.experiments.identity import finished_summary
 from mabrfl.experiments.results import CELLS, FAILED, KEY_LENGTH, PLAN, SWEEP, Status
+from mabrfl.experiments.sharing import Sharing
 from mabrfl.recording import read_rounds
 from mabrfl.recording.folder import CONFIG, ROUNDS, shown
 
@@ -35,7 +39,8 @@ class Standing:
     rounds
         How many rounds are finished.
     core_seconds
-        What a round took, times the number of processes that worked on it; None if none was measured.
+        What a round took, times the number of processes that worked on it: the median of an unfinished run, the mean of
+        a finished one; None if none was measured.
     accuracy
         After the last round, if the cell is done.
     error
@@ -83,7 +88,7 @@ def _measured(folder: Path) -> tuple[int, float | None]:
         return 0, None
     if not records:
         return 0, None
-    return len(records), sum(sum(record.seconds.values()) for record in records) * _workers(folder) / len(records)
+    return len(records), median(sum(record.seconds.values()) for record in records) * _workers(folder)
 
 
 def _workers(folder: Path) -> int:
@@ -101,38 +106,60 @@ def _error(path: Path) -> str:
 
 
 class Pace:
-    """What a round takes, in seconds times processes, learnt from rounds of runs that are alike.
+    """What a round takes, in seconds times processes, learnt from rounds of runs that are alike: their median.
 
-    A run is judged by those with the same data, model, clients, training, defense and selector; failing those, by
-    those with the same data, model and defense; failing those, by data and model alone.
+    The mean would be that of the hour in which the machine was busy with something else. Of a finished run only the sum
+    is known without reading its rounds, so that each of them counts as their mean.
+
+    A run is judged by those with the same data, model, number of clients and sizes of their data, epochs, batch size,
+    optimizer, defense and selector; failing those, by those with the same data, model and defense; failing those, by
+    data and model alone.
     """
 
     def __init__(self, standings: Iterable[Standing] = ()) -> None:
-        self._total: defaultdict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
+        self._rounds: defaultdict[tuple[Any, ...], list[tuple[float, int]]] = defaultdict(list)
+        self._medians: dict[tuple[Any, ...], float] = {}
         for known in standings:
             if known.core_seconds is not None:
                 self.learn(known.cell.config, known.core_seconds, known.rounds)
 
     def learn(self, config: ResolvedConfig, core_seconds: float, rounds: int = 1) -> None:
         """Take note of some rounds."""
-        for level in _levels(config):
-            total = self._total[level]
-            total[0] += core_seconds * rounds
-            total[1] += rounds
+        for level in _levels(config) if rounds > 0 else ():
+            self._rounds[level].append((core_seconds, rounds))
+            self._medians.pop(level, None)
 
     def per_round(self, config: ResolvedConfig) -> float | None:
         """Return what a round of this run is going to take; None if nothing like it was measured."""
         for level in _levels(config):
-            if level in self._total:
-                seconds, rounds = self._total[level]
-                return seconds / rounds
+            if level in self._rounds:
+                if level not in self._medians:
+                    self._medians[level] = _median(self._rounds[level])
+                return self._medians[level]
         return None
 
 
 def _levels(config: ResolvedConfig) -> tuple[tuple[Any, ...], ...]:
-    data = (config.dataset, config.model)
-    size = (config.clients, config.partition.sizes, config.training.epochs)
-    return (*data, *size, config.defense, config.selector), (*data, config.defense), data
+    data, training = (config.dataset, config.model), config.training
+    work = (config.clients, config.partition.sizes, training.epochs, training.batch_size, training.optimizer)
+    return (*data, *work, config.defense, config.selector), (*data, config.defense), data
+
+
+def _median(counted: Iterable[tuple[float, int]]) -> float:
+    """Return the median of numbers, each of which is there as often as is said with it.
+
+    Examples
+    --------
+    >>> _median([(6.0, 1), (2.0, 3)]), _median([(1.0, 2), (4.0, 1), (3.0, 1)])
+    (2.0, 2.0)
+    """
+    ordered = sorted(counted)
+    half, seen = sum(number for _, number in ordered) / 2, 0
+    for (value, number), (following, _) in pairwise([*ordered, ordered[-1]]):
+        seen += number
+        if seen >= half:
+            return value if seen > half else (value + following) / 2
+    raise AssertionError  # pragma: no cover (all of them are more than half)
 
 
 @dataclass(frozen=True)
@@ -142,7 +169,7 @@ class Estimate:
     Attributes
     ----------
     seconds
-        Of the cells of which something is known, on this many processes at once.
+        Until the last of the cells of which something is known has ended.
     unknown
         How many cells are left of which nothing is known.
     """
@@ -151,19 +178,48 @@ class Estimate:
     unknown: int
 
 
-def estimate(left: Iterable[tuple[ResolvedConfig, int]], pace: Pace, processes: int) -> Estimate:
-    """Estimate the time for these runs, each with its number of rounds left."""
-    total, longest, unknown = 0.0, 0.0, 0
-    for config, rounds in left:
+def estimate(
+    left: Sequence[tuple[ResolvedConfig, int]],
+    pace: Pace,
+    sharing: Sharing,
+    running: Iterable[tuple[ResolvedConfig, int, int]] = (),
+) -> Estimate:
+    """Estimate the time for runs, by playing the sweep through: whenever a cell ends, the next one starts.
+
+    Parameters
+    ----------
+    left
+        The runs still to be started, in their order, each with its number of rounds left.
+    pace
+        What a round takes.
+    sharing
+        How many cells run at once, and with how many processes each.
+    running
+        The runs that are at it already: each with its number of rounds left, and of its processes.
+
+    Examples
+    --------
+    >>> from mabrfl.config import RunConfig, resolve
+    >>> config, pace = resolve(RunConfig()), Pace()
+    >>> pace.learn(config, core_seconds=10.0)
+    >>> [estimate([(config, 10)] * cells, pace, Sharing(jobs=2, workers=1)).seconds for cells in (1, 2, 3)]
+    [50.0, 100.0, 200.0]
+    """
+    ends: list[float] = []
+    unknown, last = 0, 0.0
+    for config, rounds, workers in running:
         took = pace.per_round(config)
-        if took is None:
-            unknown += 1
-        else:
-            total += took * rounds
-            longest = max(longest, took * rounds)
-    # The last cells do not fill the machine: on average half a cell per process but one is waited for.
-    spread = longest * (processes - 1) / (2 * processes) if processes > 1 else 0.0
-    return Estimate(total / max(processes, 1) + spread, unknown)
+        unknown += took is None
+        heapq.heappush(ends, (took or 0.0) * rounds / workers)
+        last = max(last, *ends)
+    for place, (config, rounds) in enumerate(left):
+        now = heapq.heappop(ends) if len(ends) >= sharing.jobs else 0.0
+        took = pace.per_round(config)
+        unknown += took is None
+        end = now + (took or 0.0) * rounds / sharing.workers_for(len(ends) + len(left) - place)
+        heapq.heappush(ends, end)
+        last = max(last, end)
+    return Estimate(last, unknown)
 
 
 def last_plan(results: Path) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from mabrfl.config import ResolvedConfig
 from mabrfl.experiments.cells import PlannedCell
 from mabrfl.experiments.jobs import Job
 from mabrfl.experiments.plan import Estimate, Pace, Standing, estimate
@@ -64,11 +63,9 @@ class Progress:
 
     def remaining(self) -> Estimate:
         """Estimate how long the sweep is still going to take."""
-        work: list[tuple[ResolvedConfig, int]] = [
-            (cell.config, self.standings[cell.key].rounds_left) for cell in self.waiting
-        ]
-        work += [(job.cell.config, job.cell.config.rounds - job.round) for job in self.running.values()]
-        return estimate(work, self.pace, self.sharing.jobs * self.sharing.workers)
+        left = [(cell.config, self.standings[cell.key].rounds_left) for cell in self.waiting]
+        running = [(job.cell.config, job.cell.config.rounds - job.round, job.workers) for job in self.running.values()]
+        return estimate(left, self.pace, self.sharing, running)
 
 
 class Monitor(Protocol):

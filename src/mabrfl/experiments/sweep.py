@@ -219,6 +219,10 @@ class _Scheduler:
             known = self._progress.standings[job.cell.key] = standing(self._results, job.cell)
             job.close()
             self._monitor.ended(known, "done" if known.status == "done" else "stopped", time.monotonic() - job.started)
+        # They are part of what is left, and the first of it.
+        now = [self._progress.standings[job.cell.key] for job in jobs]
+        stopped = [entry.cell for entry in now if entry.status in ("running", "missing")]
+        self._progress.waiting.extendleft(reversed(stopped))
 
 
 def _last_words(code: int) -> str:
