@@ -90,6 +90,15 @@ def test_means_and_deviations_are_over_seeds() -> None:
     assert row["attackers selected"] == "25.0 ± 35.4"
 
 
+def test_a_run_that_is_there_twice_is_one_seed() -> None:
+    cells = [make_cell(90.0, attack="lie", attackers=attackers) for attackers in (0.3, 3)]
+    (row,) = lines(cells)
+    assert (row["accuracy"], row["recall"]) == ("90.00", "50.0")
+    table = detection_table(cells)
+    assert table.rows[0].isolated == Isolation(2, 0, 3)
+    assert "1 of 1 runs done" in detection_markdown(table)
+
+
 def test_the_last_third_of_twenty_rounds_is_from_the_fourteenth_on() -> None:
     cell = make_cell(90.0, clients=10, rounds=20, **LIE)
     early = changed(cell, series={"selected": [10] * 20, "selected_malicious": [3] * 13 + [0] * 7})

@@ -68,6 +68,16 @@ def test_cells_of_unequal_length_are_cut_to_the_shortest() -> None:
     np.testing.assert_array_equal(curve(cells, "accuracy").mean, [15.0, 25.0])
 
 
+def test_a_run_that_is_there_twice_is_drawn_once_and_without_a_band() -> None:
+    settings = {"defense": "fedavg", "selector": "uniform", "attack": "lie"}
+    cells = [make_cell(90.0, axes={"sampling": "random A"}, attackers=count, **settings) for count in (0.3, 3)]
+    for name in ("accuracy", "sampling"):
+        _, figure = only(draw(cells, name))
+        (axes,) = figure.axes
+        assert len(axes.lines) == 1
+        assert not axes.collections
+
+
 def test_precision_and_recall_add_up_counts_of_five_rounds_and_all_seeds() -> None:
     caught, missed = [1, 0, 0, 0, 0, 0, 3], [1, 0, 0, 0, 0, 0, 1]
     cells = [with_series(make_cell(), caught=caught, missed=missed) for _ in range(2)]

@@ -172,6 +172,13 @@ def test_several_results_have_a_section_each() -> None:
     assert page.text.count("MNIST, mnist-cnn-small, 4 rounds") > 2
 
 
+def test_a_run_that_is_there_twice_is_counted_and_listed_once() -> None:
+    cells = [make_cell(90.0, defense="krum", attack="lie", attackers=attackers) for attackers in (0.3, 3)]
+    page = Page(report([Results(name="twice", cells=cells)]))
+    assert "1 run done" in page.text
+    assert len(page.all("details")) == 1
+
+
 def test_results_of_one_setting_share_no_id_on_the_page() -> None:
     parts = [Results(name=name, cells=[make_cell(90.0, seed=seed)]) for seed, name in enumerate(("one", "two"))]
     page = Page(report(parts))

@@ -46,6 +46,31 @@ def test_mean_and_sample_deviation_are_over_the_seeds() -> None:
     assert "over 3 seeds" in markdown([only(cells)])
 
 
+def test_a_run_whose_attackers_are_a_share_here_and_a_number_there_is_one_seed() -> None:
+    twice = [make_cell(97.07, defense="krum", attack="lie", attackers=attackers) for attackers in (0.3, 3)]
+    assert twice[0].key != twice[1].key
+    entry = entries(twice)["Krum"]
+    assert (entry.mean, entry.deviation, entry.seeds, entry.planned) == (97.07, None, 1, 1)
+    text = markdown([only(twice)])
+    assert "one seed." in text
+    assert "1 of 1 runs done." in text
+
+
+def test_of_two_cells_of_one_seed_the_finished_one_counts_then_the_one_with_more_rounds() -> None:
+    def begun(attackers: float, rounds: int) -> Cell:
+        cell = make_cell(90.0, defense="krum", attack="lie", attackers=attackers)
+        series = {name: values[:rounds] for name, values in cell.series.items()}
+        return cell.model_copy(update={"status": "running", "summary": None, "series": series})
+
+    failed = make_cell(status="failed", defense="krum", attack="lie", attackers=3)
+    done = make_cell(90.0, defense="krum", attack="lie", attackers=3)
+    for cells in ([begun(0.3, 3), done], [done, begun(0.3, 3)]):
+        assert body(markdown([only(cells)]))[0][2] == "90.00"
+    for cells in ([begun(0.3, 3), begun(3, 2)], [begun(0.3, 2), begun(3, 3)], [failed, begun(0.3, 3)]):
+        assert body(markdown([only(cells)]))[0][2] == "begun (3 of 4 rounds)"
+    assert body(markdown([only([make_cell(status="missing", defense="krum", **LIE), failed])]))[0][2] == "failed"
+
+
 def test_a_single_seed_has_no_deviation() -> None:
     entry = entries([make_cell(90.0, defense="krum", **LIE)])["Krum"]
     assert (entry.mean, entry.deviation) == (90.0, None)

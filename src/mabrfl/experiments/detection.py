@@ -129,7 +129,8 @@ def detection_table(cells: Sequence[Cell], metric: Metric = "final_accuracy") ->
     clean = {_conditions_of(cell): value for cell in reversed(cells) if (value := _clean(cell, metric)) is not None}
     usual = Counter(setting_of(cell) for cell in cells).most_common(1)[0][0]
     rows = tuple(_row(condition, metric, clean) for condition in conditions(cells))
-    return DetectionTable(usual, metric, rows, tuple(cells))
+    kept = {id(cell) for row in rows for cell in row.condition.cells}
+    return DetectionTable(usual, metric, rows, tuple(cell for cell in cells if id(cell) in kept))
 
 
 def _row(condition: Condition, metric: Metric, clean: Mapping[tuple[object, ...], float]) -> DetectionRow:

@@ -13,7 +13,7 @@ from mabrfl.config.toml import one_line
 from mabrfl.experiments import paper
 from mabrfl.experiments.comparable import is_comparable
 from mabrfl.experiments.naming import attack_name, defense_name, selector_name
-from mabrfl.experiments.results import Cell
+from mabrfl.experiments.results import Cell, one_per_seed
 from mabrfl.experiments.settings import PARTITION, TRAINING, Setting, by_setting
 
 T = TypeVar("T", "Row", "Column")
@@ -91,7 +91,7 @@ class Column:
 class Grid:
     """All cells of one setting, by row and column, and in the order of their plan.
 
-    Several in one place differ by their seed.
+    Several in one place differ by their seed; a run that was there twice is there once.
     """
 
     setting: Setting
@@ -153,12 +153,14 @@ def _grid(setting: Setting, cells: Sequence[Cell]) -> Grid:
     places: dict[tuple[Row, Column], list[Cell]] = {}
     for cell, row, column in zip(cells, rows, columns, strict=True):
         places.setdefault((row, column), []).append(cell)
+    once = {place: tuple(one_per_seed(found)) for place, found in places.items()}
+    kept = {id(cell) for found in once.values() for cell in found}
     return Grid(
         setting,
         tuple(sorted(set(rows), key=_row_order)),
         tuple(sorted(set(columns), key=column_order)),
-        {place: tuple(sorted(found, key=lambda cell: cell.config["seed"])) for place, found in places.items()},
-        tuple(cells),
+        once,
+        tuple(cell for cell in cells if id(cell) in kept),
     )
 
 

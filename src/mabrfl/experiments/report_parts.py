@@ -25,7 +25,7 @@ _NOTABLE = 1.0
 
 def html_tiles(results: Sequence[Results]) -> Markup:
     """Return the whole in a few numbers."""
-    cells = [cell for one in results for cell in one.cells]
+    cells = [cell for one in results for grid in arrange(one.cells) for cell in grid.cells]
     counts = Counter(cell.status for cell in cells)
     words = {status: f"{'run' if counts[status] == 1 else 'runs'} {STATUS_WORDS[status]}" for status in STATUSES}
     tiles = [(str(counts[status]), words[status]) for status in STATUSES if counts[status] or status == "done"]
