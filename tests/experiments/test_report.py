@@ -138,10 +138,16 @@ def test_wide_tables_scroll_inside_boxes_that_the_keyboard_reaches(html: str, pa
     assert "prefers-color-scheme: dark" in html
 
 
-def test_the_best_of_a_row_is_marked(page: Page) -> None:
-    classes = [attributes.get("class") for attributes in page.all("td")]
-    assert classes.count("best") == 1
-    assert classes.count("second") == 1
+def test_the_best_of_a_row_is_marked_once_every_defense_is_run(page: Page) -> None:
+    def marks(page: Page) -> list[int]:
+        classes = [attributes.get("class") for attributes in page.all("td")]
+        return [classes.count("best"), classes.count("second")]
+
+    assert marks(page) == [0, 0]
+    finished = [cell for cell in results().cells if cell.status in ("done", "failed")]
+    made = Page(report([Results(name="small", cells=finished)]))
+    assert marks(made) == [1, 1]
+    assert "Shaded: best of the row; underlined: second best" in made.text
 
 
 def test_the_same_results_give_the_same_page(html: str) -> None:

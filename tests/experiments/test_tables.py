@@ -115,6 +115,22 @@ def test_a_row_with_one_figure_has_no_best() -> None:
     assert {entry.mark for entry in entries(cells).values()} == {""}
 
 
+def test_a_row_of_which_a_ranked_defense_is_not_run_yet_has_no_best_and_the_table_says_so() -> None:
+    lie = [make_cell(97.0, defense="krum", **LIE), make_cell(96.0, defense="median", **LIE)]
+    told = "no marks in a row of which a ranked defense is not run yet"
+    assert [entry.mark for entry in entries(lie).values()] == ["best", "second"]
+    assert told not in markdown([only(lie)])
+    for status in ("missing", "running"):
+        cells = [*lie, make_cell(status=status, defense="faba", **LIE)]
+        assert {entry.mark for entry in entries(cells).values()} == {""}
+        assert told in markdown([only(cells)])
+    # FedAvg is not ranked, a failed run is over, and what is not planned is not waited for.
+    settled = [make_cell(status="missing", defense="fedavg", **LIE), make_cell(status="failed", defense="faba", **LIE)]
+    cells = [*lie, *settled, make_cell(90.0, defense="dnc")]
+    assert [entry.mark for entry in entries(cells).values()] == ["", "", "best", "second", ""]
+    assert told not in markdown([only(cells)])
+
+
 def test_the_papers_figure_and_the_difference_stand_below_ours() -> None:
     cells = [compared_cell(96.0, defense="mab-rfl", **LIE), compared_cell(80.5, defense="krum", **LIE)]
     assert body(markdown([only(cells)])) == [["30%", "LIE", "*80.50*<br>79.73 +0.77", "**96.00**<br>97.05 −1.05"]]

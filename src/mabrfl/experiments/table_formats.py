@@ -48,17 +48,27 @@ def _markdown_table(table: Table, compare: bool) -> str:
     for row, share in with_shares(grid.rows):
         entries = [_markdown_entry(table, table.at(row, column), compare) for column in grid.columns]
         lines.append([share, markdown_text(row.label), *entries])
-    notes = " ".join([*table.notes(compare=compare), legend(compare)])
+    notes = " ".join([*table.notes(compare=compare), legend(table, compare=compare)])
     return f"**{markdown_text(grid.setting.title)}**\n\n{markdown_rows(lines)}\n{markdown_text(notes)}\n"
 
 
-def legend(compare: bool) -> str:
-    """Return how to read a table, in a sentence or two."""
+def legend(table: Table, *, compare: bool, best: str = "Bold", second: str = "italics") -> str:
+    """Return how to read a table, in a few sentences.
+
+    Parameters
+    ----------
+    table
+        Which one; what does not occur in it is not explained.
+    compare
+        Whether the paper's figures are in it.
+    best, second
+        How the best of a row and the second best look.
+    """
+    marks = [f"{best}: best of the row; {second}: second best", "FedAvg, the baseline, is not ranked"]
+    if table.unmarked_rows:
+        marks.append("no marks in a row of which a ranked defense is not run yet")
     below = " Below ours: the paper's figure and the difference in points." if compare else ""
-    return (
-        "Bold: best of the row; italics: second best; FedAvg, the baseline, is not ranked."
-        f"{below} A dash: not run yet; {BEGUN_NOTE}; empty: not part of the experiment."
-    )
+    return f"{'; '.join(marks)}.{below} A dash: not run yet; {BEGUN_NOTE}; empty: not part of the experiment."
 
 
 def _markdown_entry(table: Table, entry: Entry, compare: bool) -> str:
@@ -147,7 +157,7 @@ def _latex_table(table: Table, compare: bool) -> str:
         if compare:
             below = [difference_text(table.at(row, column)) for column in grid.columns]
             lines.append(latex_line(["", r"\scriptsize paper", *(_latex_small(text) for text in below)]))
-    notes = legend(compare).replace("italics", "underlined")
+    notes = legend(table, compare=compare, second="underlined")
     caption = escape_latex(" ".join([f"{grid.setting.title}.", *table.notes(compare=compare), notes]))
     return latex_float("rl" + "r" * len(grid.columns), lines, caption)
 

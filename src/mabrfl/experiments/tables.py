@@ -39,7 +39,7 @@ class Entry:
     paper
         The paper's figure, if it has one.
     mark
-        Whether this is the best or the second best defense of its row.
+        Whether this is the best or the second best defense of its row; nobody is as long as one is not run.
     """
 
     status: Status | Literal["unplanned"]
@@ -81,6 +81,14 @@ class Table:
     def seed_counts(self) -> set[int]:
         """How many seeds the means are over."""
         return {entry.seeds for entry in self.entries.values() if entry.seeds}
+
+    @property
+    def unmarked_rows(self) -> tuple[Row, ...]:
+        """The rows with a number in which there are no marks, since another defense is planned and not run yet."""
+        return tuple(row for row in self.grid.begun_rows if not _is_run(self._ranked(row)))
+
+    def _ranked(self, row: Row) -> list[Entry]:
+        return [self.at(row, column) for column in self.grid.columns if column.ranked]
 
     @property
     def compares(self) -> bool:
@@ -133,7 +141,8 @@ def _table(grid: Grid, metric: Metric) -> Table:
         plain = {
             column: entry_of(grid.at(row, column), metric, grid.paper_accuracy(row, column)) for column in grid.columns
         }
-        marks = _marks({column: entry.mean for column, entry in plain.items() if column.ranked})
+        ranked = {column: entry for column, entry in plain.items() if column.ranked}
+        marks = _marks({column: entry.mean for column, entry in ranked.items()}) if _is_run(ranked.values()) else {}
         for column, entry in plain.items():
             entries[row, column] = Entry(**{**vars(entry), "mark": marks.get(column, "")})
     return Table(grid, metric, entries)
@@ -156,6 +165,11 @@ def entry_of(cells: Sequence[Cell], metric: Metric, known: float | None = None) 
         return Entry("failed" if failed else status, planned=len(cells), failed=failed, paper=known, begun=begun)
     deviation = statistics.stdev(values) if len(values) > 1 else None
     return Entry("done", statistics.fmean(values), deviation, len(values), len(cells), failed, known)
+
+
+def _is_run(entries: Iterable[Entry]) -> bool:
+    """Whether every one that is planned came to an end: the best of what happens to be run first is not the best."""
+    return not any(entry.status in ("running", "missing") for entry in entries)
 
 
 def _marks(means: Mapping[Column, float | None]) -> dict[Column, Mark]:
