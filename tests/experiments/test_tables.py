@@ -99,6 +99,50 @@ def test_best_and_second_best_are_marked_and_fedavg_is_not_ranked() -> None:
     assert marks == {"Krum": "", "Median": "second", "MAB-RFL paper": "best", "FedAvg": ""}
 
 
+def test_fedavg_competes_only_with_a_selector_that_defends() -> None:
+    ranked = {name: Column("fedavg", "paper", name).ranked for name in ("all", "uniform", "acs")}
+    assert ranked == {"all": False, "uniform": False, "acs": True}
+    cells = [make_cell(90.0, defense="fedavg", selector=selector, **LIE) for selector in ("all", "uniform", "acs")]
+    text = markdown([only(cells)])
+    assert "**" not in body(text)[0][4]
+    assert "best of the row" not in text
+    ours = [make_cell(97.0, defense="mab-rfl", **LIE)]
+    assert "second best; not ranked: FedAvg, FedAvg + uniform." in markdown([only([*cells, *ours])])
+    assert "not ranked" not in markdown([only([*ours, make_cell(90.0, defense="krum", **LIE)])])
+
+
+def sampled(way: str, selector: str, final: float = 90.0, **settings: Any) -> Cell:
+    return make_cell(final, axes={"sampling": way}, defense="fedavg", selector=selector, **{**LIE, **settings})
+
+
+def test_columns_of_a_sweep_over_ways_of_sampling_have_their_names_and_no_marks() -> None:
+    oracle = {"selector_options": {"num_selected": 3, "num_attackers": 3}}
+    cells = [
+        sampled("random A", "uniform", 80.0),
+        sampled("random B", "uniform", 95.0, attack="mabrfl.experiments.oracle:Silent"),
+        sampled("rational", "mabrfl.experiments.oracle:HonestOnly", 97.0, **oracle),
+    ]
+    table = only(cells)
+    assert [column.label for column in table.grid.columns] == [
+        "FedAvg, random A",
+        "FedAvg, random B",
+        "FedAvg, rational",
+    ]
+    assert body(markdown([table])) == [["30%", "LIE", "80.00", "", "97.00"], ["", "Silent", "", "95.00", ""]]
+    assert "best of the row" not in markdown([table])
+    lines = csv.DictReader(io.StringIO(as_csv([table])))
+    assert [line["defense_variant"] for line in lines] == ["random A", "rational", "random B"]
+
+
+def test_a_way_of_sampling_with_two_selectors_is_two_columns_that_say_so() -> None:
+    table = only([sampled("at random", "uniform"), sampled("at random", "all"), sampled("by merit", "acs")])
+    assert [column.label for column in table.grid.columns] == [
+        "FedAvg, at random + all",
+        "FedAvg, at random + uniform",
+        "FedAvg, by merit",
+    ]
+
+
 def test_what_reads_the_same_is_marked_the_same() -> None:
     cells = [
         make_cell(97.001, defense="krum", **LIE),

@@ -64,11 +64,16 @@ def legend(table: Table, *, compare: bool, best: str = "Bold", second: str = "it
     best, second
         How the best of a row and the second best look.
     """
-    marks = [f"{best}: best of the row; {second}: second best", "FedAvg, the baseline, is not ranked"]
-    if table.unmarked_rows:
-        marks.append("no marks in a row of which a ranked defense is not run yet")
-    below = " Below ours: the paper's figure and the difference in points." if compare else ""
-    return f"{'; '.join(marks)}.{below} A dash: not run yet; {BEGUN_NOTE}; empty: not part of the experiment."
+    columns = table.grid.columns
+    ranked = sum(column.ranked for column in columns)
+    parts = [f"{best}: best of the row; {second}: second best"] if ranked > 1 else []
+    if parts and ranked < len(columns):
+        parts.append(f"not ranked: {', '.join(column.label for column in columns if not column.ranked)}")
+    if parts and table.unmarked_rows:
+        parts.append("no marks in a row of which a ranked defense is not run yet")
+    sentences = ["; ".join(parts)] if parts else []
+    sentences += ["Below ours: the paper's figure and the difference in points"] if compare else []
+    return ". ".join([*sentences, f"A dash: not run yet; {BEGUN_NOTE}; empty: not part of the experiment."])
 
 
 def _markdown_entry(table: Table, entry: Entry, compare: bool) -> str:
@@ -229,7 +234,7 @@ def _csv_line(table: Table, row: Row, column: Column, entry: Entry) -> dict[str,
         "defense": column.defense,
         "preset": column.preset,
         "selector": column.selector,
-        "defense_variant": column.variant,
+        "defense_variant": ", ".join(part for part in (column.way, column.variant) if part),
         "metric": table.metric,
         "status": entry.state,
         "mean": entry.mean,
