@@ -3,17 +3,19 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
 from mabrfl.experiments.comparison import agreements, rankings
+from mabrfl.experiments.latex_tables import escape_latex
 from mabrfl.experiments.layout import Column, Row, arrange
 from mabrfl.experiments.results import Cell
 from mabrfl.experiments.table_formats import as_csv, latex, markdown
 from mabrfl.experiments.tables import Entry, Table, tabulate
-from mabrfl.experiments.text_tables import escape_latex
+from mabrfl.experiments.text_tables import TextTable
 from result_folders import LAPTOP, make_cell
 
 LIE: dict[str, Any] = {"attack": "lie", "attackers": 0.3}
@@ -416,6 +418,57 @@ def test_latex_marks_best_in_bold_and_second_underlined_with_the_paper_below() -
     text = latex([only(cells)])
     assert r"30\% & LIE & \underline{80.00} & \textbf{96.00} \\" in text
     assert r"\scriptsize 79.73 +0.27 & \scriptsize 97.05 $-$1.05 \\" in text
+
+
+def test_latex_has_a_line_of_the_papers_only_where_the_paper_has_a_figure() -> None:
+    cells = [compared_cell(80.0, defense="krum"), compared_cell(70.0, defense="krum", attack="ipm", attackers=0.3)]
+    assert latex([only(cells)]).count(r"\scriptsize paper") == 1
+
+
+def long_latex(columns: int, lines: int, words: str = "LIE") -> str:
+    table = TextTable("t", ["Attack", *["accuracy"] * columns], "l" + "r" * columns, [], "n")
+    return replace(table, rows=[[words, *["97.00 ± 0.10"] * columns]] * lines).latex()
+
+
+def test_latex_that_fits_is_a_float_in_small_type_and_what_is_wide_is_scaled_down() -> None:
+    narrow, wide = long_latex(4, 20), long_latex(12, 20)
+    for text in (narrow, wide):
+        assert re.findall(r"\\begin\{(\w+\*?)\}", text) == ["table*", "tabular"]
+        assert "\n\\footnotesize\n" in text
+    assert narrow.startswith("% \\usepackage{booktabs}\n\n")
+    assert r"\resizebox{\textwidth}{!}{%" in wide
+    assert wide.startswith("% \\usepackage{booktabs}\n% \\usepackage{graphicx}\n\n")
+    assert "resizebox" not in narrow
+
+
+def test_latex_longer_than_a_page_is_a_longtable_with_its_head_on_every_page_and_on_its_side_if_wide() -> None:
+    assert "longtable" not in long_latex(4, 45)
+    upright, turned = long_latex(4, 46), long_latex(10, 46)
+    assert re.findall(r"\\begin\{(\w+)\}", upright) == ["longtable"]
+    assert re.findall(r"\\begin\{(\w+)\}", turned) == ["landscape", "longtable"]
+    for text in (upright, turned):
+        assert text.count("Attack & accuracy") == 2
+        assert text.index("\\endfirsthead") < text.index("\\endhead") < text.index("\\endfoot") < text.index("97.00")
+        assert text.startswith("% \\usepackage{booktabs}\n% \\usepackage{longtable}\n")
+        assert text.count("{") == text.count("}")
+    assert "% \\usepackage{pdflscape}\n" in turned
+    assert "pdflscape" not in upright
+
+
+def test_long_heads_and_words_in_latex_go_on_in_the_next_line() -> None:
+    text = TextTable("t", ["Attack", "honest rejected"], "lr", [["an attack of many words, told at length", "0"]], "n")
+    assert r"Attack & \shortstack[r]{honest\\ rejected} \\" in text.latex()
+    assert r"\begin{tabular}{>{\raggedright\arraybackslash}p{78pt}r}" in text.latex()
+    assert "% \\usepackage{array}\n" in text.latex()
+
+
+def test_no_word_of_a_table_becomes_an_option_of_the_end_of_a_line() -> None:
+    text = TextTable("t", ["a", "seventeen [b] *c"], "lr", [["[1cm]", "0"], ["*", "1"]], "n").latex()
+    assert not re.search(r"\\\\\*?\s*[\[*]", text)
+
+
+def test_latex_knows_the_quotes_of_every_font_encoding() -> None:
+    assert escape_latex('kind="iid" “so”') == "kind=''iid'' ``so''"
 
 
 def test_latex_escapes_every_special_character() -> None:

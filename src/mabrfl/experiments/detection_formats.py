@@ -44,7 +44,7 @@ def detection_markdown(table: DetectionTable) -> str:
 
 
 def detection_latex(table: DetectionTable) -> str:
-    r"""Return the table in LaTeX, with ``booktabs``."""
+    """Return the table in LaTeX."""
     return detection_text(table).latex()
 
 

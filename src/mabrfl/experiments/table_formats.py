@@ -5,18 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from mabrfl.experiments.comparison import Agreement, Ranking, agreements, compared_columns, rankings
+from mabrfl.experiments.latex_tables import escape_latex, latex_document, latex_line, latex_table
 from mabrfl.experiments.layout import Column, Row
 from mabrfl.experiments.tables import BEGUN_NOTE, Entry, Table, difference_text, entry_text, signed
-from mabrfl.experiments.text_tables import (
-    escape_latex,
-    latex_float,
-    latex_line,
-    markdown_rows,
-    markdown_text,
-    with_shares,
-)
+from mabrfl.experiments.text_tables import markdown_rows, markdown_text, with_shares
 
 
 def markdown(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False) -> str:
@@ -68,7 +63,8 @@ def legend(table: Table, *, compare: bool, best: str = "Bold", second: str = "it
     ranked = sum(column.ranked for column in columns)
     parts = [f"{best}: best of the row; {second}: second best"] if ranked > 1 else []
     if parts and ranked < len(columns):
-        parts.append(f"not ranked: {', '.join(column.label for column in columns if not column.ranked)}")
+        others = dict.fromkeys(replace(column, variant="").label for column in columns if not column.ranked)
+        parts.append(f"not ranked: {', '.join(others)}")
     if parts and table.unmarked_rows:
         parts.append("no marks in a row of which a ranked defense is not run yet")
     sentences = ["; ".join(parts)] if parts else []
@@ -134,37 +130,34 @@ def rank_text(ranking: Ranking, column: Column) -> str:
 
 
 def latex(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False) -> str:
-    r"""Return tables in LaTeX, with ``booktabs``; best in bold, second best underlined.
+    """Return tables in LaTeX; best in bold, second best underlined. A comment says which packages they need.
 
     See :func:`markdown` for the parameters.
     """
-    parts = ["% \\usepackage{booktabs}\n"]
+    parts = []
     for table in tables:
         parts.append(_latex_table(table, compare and table.compares))
         if ranks and (found := rankings(table)):
             parts.append(_latex_ranks(table, found))
         if ranks and (near := agreements(table)):
             parts.append(_latex_differences(table, near))
-    return "\n".join(parts)
+    return latex_document(parts)
 
 
 def _latex_table(table: Table, compare: bool) -> str:
-    grid = table.grid
-    lines = [
-        latex_line(["Attackers", "Attack", *(escape_latex(column.label) for column in grid.columns)]),
-        r"\midrule",
-    ]
+    grid, lines = table.grid, []
     for row, share in with_shares(grid.rows):
         if share and row != grid.rows[0]:
             lines.append(r"\addlinespace")
         entries = [_latex_entry(table, table.at(row, column)) for column in grid.columns]
-        lines.append(latex_line([escape_latex(share), escape_latex(row.label), *entries]))
-        if compare:
-            below = [difference_text(table.at(row, column)) for column in grid.columns]
+        below = [difference_text(table.at(row, column)) if compare else "" for column in grid.columns]
+        lines.append(latex_line([escape_latex(share), escape_latex(row.label), *entries], together=any(below)))
+        if any(below):
             lines.append(latex_line(["", r"\scriptsize paper", *(_latex_small(text) for text in below)]))
     notes = legend(table, compare=compare, second="underlined")
     caption = escape_latex(" ".join([f"{grid.setting.title}.", *table.notes(compare=compare), notes]))
-    return latex_float("rl" + "r" * len(grid.columns), lines, caption)
+    head = ["Attackers", "Attack", *(column.label for column in grid.columns)]
+    return latex_table("rl" + "r" * len(grid.columns), head, lines, caption)
 
 
 def _latex_entry(table: Table, entry: Entry) -> str:
@@ -179,20 +172,20 @@ def _latex_small(text: str) -> str:
 
 def _latex_ranks(table: Table, found: Sequence[Ranking]) -> str:
     columns = compared_columns(table)
-    names = [escape_latex(column.label) for column in columns]
-    lines = [latex_line(["Attackers", "Attack", *names, "pairs alike", r"Kendall's $\tau$"]), r"\midrule"]
+    head = ["Attackers", "Attack", *(column.label for column in columns), "pairs alike", "Kendall's τ"]
+    lines = []
     for ranking, (row, share) in zip(found, with_shares([one.row for one in found]), strict=True):
         cells = [rank_text(ranking, column) for column in columns]
         cells += [f"{ranking.alike} of {ranking.pairs}", escape_latex(tau_text(ranking))]
         lines.append(latex_line([escape_latex(share), escape_latex(row.label), *cells]))
     caption = escape_latex(f"{table.grid.setting.title}. {ranks_note(found)}")
-    return latex_float("rl" + "r" * (len(columns) + 2), lines, caption)
+    return latex_table("rl" + "r" * (len(columns) + 2), head, lines, caption)
 
 
 def _latex_differences(table: Table, found: Sequence[Agreement]) -> str:
-    lines = [latex_line(["Defense", "rows", "mean difference", "mean distance", "largest difference", "where"])]
-    lines += [r"\midrule", *(latex_line([escape_latex(cell) for cell in difference_cells(one)]) for one in found)]
-    return latex_float("lrrrrl", lines, escape_latex(f"{table.grid.setting.title}. {DIFFERENCES_NOTE}"))
+    head = ["Defense", "rows", "mean difference", "mean distance", "largest difference", "where"]
+    lines = [latex_line([escape_latex(cell) for cell in difference_cells(one)]) for one in found]
+    return latex_table("lrrrrl", head, lines, escape_latex(f"{table.grid.setting.title}. {DIFFERENCES_NOTE}"))
 
 
 _FIELDS = (
