@@ -138,6 +138,29 @@ def test_wide_tables_scroll_inside_boxes_that_the_keyboard_reaches(html: str, pa
     assert "prefers-color-scheme: dark" in html
 
 
+def test_what_a_row_of_any_table_is_of_stays_in_sight_while_the_rest_scrolls(html: str) -> None:
+    tables = re.findall(r"<table>(.*?)</table>", html, flags=re.DOTALL)
+    rows = [row for table in tables for row in re.findall(r"<tr[^>]*>(.*?)</tr>", table, flags=re.DOTALL)]
+    loose = [row for row in rows if 'class="stay' not in row and "colspan" not in row]
+    # Only the list of unfinished runs, which does not scroll, has none.
+    assert len(loose) == 1 + 3
+    assert "Unfinished runs" in html
+    assert "position: sticky" in html
+
+
+def test_names_of_rows_in_an_ablation_are_complete_although_the_text_does_not_repeat_them() -> None:
+    told: dict[str, Any] = {"defense": "mab-rfl", "preset": "hardened"}
+    cells = [
+        make_cell(final, axes={"ablation": label}, attack=attack, attackers=0.3, defense_options=options, **told)
+        for final, label, options in ((90.0, "all of it", {}), (80.0, "no panel", {"panel_rounds": 0}))
+        for attack in ("lie", "label-flip")
+    ]
+    page = Page(report([Results(name="parts", cells=cells)]))
+    assert page.text.count("no panel 30% LIE 80.00 (90.00)") == 1
+    assert page.text.count("no panel 30% LF 80.00 (90.00)") == 1
+    assert page.text.count("Without, Attackers, Attack") == 1
+
+
 def test_the_best_of_a_row_is_marked_once_every_defense_is_run(page: Page) -> None:
     def marks(page: Page) -> list[int]:
         classes = [attributes.get("class") for attributes in page.all("td")]

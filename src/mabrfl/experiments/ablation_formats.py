@@ -28,7 +28,7 @@ def ablation_text(table: AblationTable) -> TextTable:
         rows.append([*names, *_numbers(row, table, success=success)])
         last = row.without
     sides = "lrl" + "r" * (len(head) - 3)
-    return TextTable(f"{table.detection.setting.title}: ablation", head, sides, rows, _notes(table))
+    return TextTable(f"{table.detection.setting.title}: ablation", head, sides, rows, _notes(table), names=3)
 
 
 def _numbers(row: AblationRow, table: AblationTable, *, success: bool) -> list[str]:

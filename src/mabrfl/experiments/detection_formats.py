@@ -35,7 +35,7 @@ def detection_text(table: DetectionTable) -> TextTable:
         rows.append([*cells, *_cells(row, table.seed_counts), *([_success(row)] if success else [])])
     head = [*names, "accuracy", "less clean", *shares, "isolated after", "shut out after", *goal]
     sides = "r" + "l" * (len(names) - 1) + "r" * (len(head) - len(names))
-    return TextTable(f"{table.setting.title}: detection", head, sides, rows, _notes(table))
+    return TextTable(f"{table.setting.title}: detection", head, sides, rows, _notes(table), names=len(names))
 
 
 def detection_markdown(table: DetectionTable) -> str:

@@ -120,13 +120,23 @@ def _signed(value: float) -> Markup:
 
 
 def html_text_table(table: TextTable) -> Markup:
-    """Return a table of words and numbers, with its note."""
-    sides = ["left" if side == "l" else None for side in table.sides]
-    lines = [
-        element("tr", [element("td", cell, class_=side) for cell, side in zip(row, sides, strict=True)])
-        for row in table.rows
-    ]
-    return join([_scrolling(table.head, lines, table.title, sides), element("p", table.note, class_="note")])
+    """Return a table of words and numbers, with its note; what a row is of stays in sight while the rest scrolls."""
+    sides = ["left" if side == "l" else None for side in table.sides[table.names :]]
+    kinds = ["share" if side == "r" else None for side in table.sides[: table.names]]
+    lines, last = [], ""
+    for row, told in zip(table.rows, table.row_names(), strict=True):
+        spans = [element("span", name, class_=kind) for name, kind in zip(told, kinds, strict=True) if name]
+        cells = [element("td", cell, class_=side) for cell, side in zip(row[table.names :], sides, strict=True)]
+        again = "again" if told[0] == last else None
+        lines.append(
+            element(
+                "tr", element("th", join(spans, between=" "), class_="stay names", scope="row"), cells, class_=again
+            )
+        )
+        last = told[0]
+    head = [", ".join(table.head[: table.names]), *table.head[table.names :]]
+    scrolling = _scrolling(head, lines, table.title, ["stay names", *sides])
+    return join([scrolling, element("p", table.note, class_="note")])
 
 
 def html_ranks(table: Table, found: Sequence[Ranking]) -> Markup:

@@ -27,6 +27,8 @@ class TextTable:
         As many texts each as ``head`` has.
     note
         What a reader must know.
+    names
+        How many columns, from the first, say what a row is of; if the first is empty it is that of the row above.
     """
 
     title: str
@@ -34,6 +36,15 @@ class TextTable:
     sides: str
     rows: Sequence[Sequence[str]]
     note: str
+    names: int = 1
+
+    def row_names(self) -> list[tuple[str, ...]]:
+        """Return what each row is of, with what is not repeated filled in."""
+        told: list[tuple[str, ...]] = []
+        for row in self.rows:
+            above = told[-1] if told else ("",) * self.names
+            told.append((row[0] or above[0], *row[1 : self.names]))
+        return told
 
     def markdown(self) -> str:
         """Return the table in Markdown."""
