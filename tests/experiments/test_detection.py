@@ -195,6 +195,15 @@ def test_missing_failed_and_begun_conditions_say_so_and_show_no_number() -> None
     assert lines(some)[0]["accuracy"] == "90.00 (1 of 2)"
 
 
+def test_a_run_that_ended_without_a_number_failed_in_the_row_in_the_sum_and_in_the_legend() -> None:
+    cells = [make_cell(None, **LIE), make_cell(90.0, seed=1, **LIE)]
+    assert lines(cells)[0]["accuracy"] == "90.00 (1 of 2, 1 failed)"
+    text = detection_markdown(detection_table(cells))
+    assert "1 of 2 runs done, 1 failed." in text
+    assert "failed: ended by an error, or without a number" in text
+    assert "failed" not in detection_markdown(detection_table(cells[1:]))
+
+
 def test_there_is_a_column_of_attack_success_only_where_an_attack_has_a_goal() -> None:
     plain, backdoor = make_cell(90.0, **LIE), make_cell(90.0, attack="backdoor", attackers=0.3)
     assert "attack success" not in lines([plain])[0]

@@ -221,6 +221,13 @@ def test_results_without_runs_are_no_report() -> None:
         report([Results(name="x", cells=[])])
 
 
+def test_a_run_that_ended_without_an_accuracy_is_among_those_that_failed() -> None:
+    text = Page(report([Results(name="x", cells=[make_cell(None), make_cell(90.0, seed=1)])])).text
+    assert "1 run failed" in text
+    assert "1 run done" in text
+    assert "ended without an accuracy" in text
+
+
 def test_everything_done_says_so() -> None:
     assert "None: every planned run is done." in Page(report([Results(name="x", cells=[make_cell(90.0)])])).text
 

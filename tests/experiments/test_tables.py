@@ -231,6 +231,20 @@ def test_a_run_that_ended_without_a_number_has_failed() -> None:
     assert (entry.status, entry.failed, entry.mean) == ("failed", 1, None)
 
 
+def test_a_run_that_ended_without_a_number_is_not_done_in_any_sentence_and_the_legend_says_what_failed_means() -> None:
+    cells = [make_cell(final, defense="krum", seed=seed, **LIE) for seed, final in enumerate((90.0, 92.0, None))]
+    text = markdown([only(cells)])
+    assert "(2 of 3, 1 failed)" in body(text)[0][2]
+    assert "2 of 3 runs done, 1 failed." in text
+    assert "failed: ended by an error, or without a number" in text
+    assert "failed" not in markdown([only(cells[:2])])
+
+
+def test_where_nothing_is_done_the_caption_names_no_number_of_seeds() -> None:
+    text = markdown([only([make_cell(status="missing", defense="krum", seed=seed, **LIE) for seed in range(3)])])
+    assert "Accuracy (%) of the final model. 0 of 3 runs done." in text
+
+
 def test_another_metric_gives_its_own_numbers() -> None:
     cells = [make_cell(90.0, defense="krum", **LIE)]
     # Four rounds at 60, 70, 80 and 90.
@@ -489,7 +503,8 @@ def test_csv_has_a_line_per_planned_place_with_unrounded_numbers() -> None:
     krum = lines[1]
     assert float(krum["mean"]) == 90.50005
     assert float(krum["std"]) == pytest.approx(0.70717749)
-    assert (krum["seeds"], krum["paper"], krum["difference"]) == ("2", "79.73", "+10.77")
+    assert (krum["seeds"], krum["paper"]) == ("2", "79.73")
+    assert float(krum["difference"]) == 90.50005 - 79.73
     assert (lines[2]["mean"], lines[2]["difference"], lines[2]["paper"]) == ("", "", "97.05")
     assert "paper" not in as_csv([only(cells)], compare=False).splitlines()[0].split(",")
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from mabrfl.experiments.detection import RATES, Average, DetectionRow, DetectionTable, Isolation
-from mabrfl.experiments.tables import BEGUN_NOTE, METRICS, begun_text, entry_text, signed
+from mabrfl.experiments.tables import METRICS, begun_text, entry_text, signed
 from mabrfl.experiments.text_tables import TextTable
 
 NONE = "—"
@@ -112,7 +112,7 @@ def _notes(table: DetectionTable) -> str:
         "Isolated: never selected again after that round; shut out: never accepted again; the median of all attackers, "
         "and how many were still selected, or accepted, in the last round.",
         *(["An attacker that changes its id is counted under each."] if renamed else []),
-        f"A dash: there is no such number; missing: not run yet; {BEGUN_NOTE}.",
+        f"{table.legend}.",
         f"{table.progress}.",
     ]
     return " ".join(notes)

@@ -16,7 +16,7 @@ from mabrfl.experiments.markup import Markup, element, join
 from mabrfl.experiments.naming import STATUS_WORDS
 from mabrfl.experiments.results import STATUSES, Cell, Results
 from mabrfl.experiments.table_formats import DIFFERENCES_NOTE, rank_text, ranks_note, tau_text
-from mabrfl.experiments.tables import Entry, Table, difference_text, entry_text, seeds_text, signed
+from mabrfl.experiments.tables import Entry, Table, difference_text, entry_text, outcome, seeds_text, signed
 from mabrfl.experiments.text_tables import TextTable
 
 _NOTABLE = 1.0
@@ -26,7 +26,7 @@ _NOTABLE = 1.0
 def html_tiles(results: Sequence[Results]) -> Markup:
     """Return the whole in a few numbers."""
     cells = [cell for one in results for grid in arrange(one.cells) for cell in grid.cells]
-    counts = Counter(cell.status for cell in cells)
+    counts = Counter(map(outcome, cells))
     words = {status: f"{'run' if counts[status] == 1 else 'runs'} {STATUS_WORDS[status]}" for status in STATUSES}
     tiles = [(str(counts[status]), words[status]) for status in STATUSES if counts[status] or status == "done"]
     seconds = sum(cell.measured("seconds") or 0.0 for cell in cells)
@@ -161,14 +161,15 @@ def html_unfinished(results: Sequence[Results]) -> Markup:
     """Return every run that is planned and not done, with the reason if it failed."""
     lines = []
     for place, cell in _placed(results):
-        if cell.status != "done":
-            why = _text(cell.error, "error")
+        state = outcome(cell)
+        if state != "done":
+            why = _text(cell.error, "error") if cell.status != "done" else "ended without an accuracy"
             kind = _text(cell.error, "kind")
             if cell.status == "running":
                 why = f"{cell.rounds_done} of {cell.config['rounds']} rounds"
-            state = element("td", STATUS_WORDS[cell.status], class_=f"left {cell.status}")
+            became = element("td", STATUS_WORDS[state], class_=f"left {state}")
             reason = element("td", f"{kind}: {why}" if kind and why else why, class_="left wide")
-            lines.append(element("tr", element("td", place, class_="left wide"), state, reason))
+            lines.append(element("tr", element("td", place, class_="left wide"), became, reason))
     if not lines:
         return element("p", "None: every planned run is done.")
     return _scrolling(["Run", "state", ""], lines, "Unfinished runs", ["left", "left", "left"])
@@ -181,8 +182,8 @@ def html_runs(results: Sequence[Results]) -> list[Markup]:
 
 def _run(place: str, cell: Cell) -> Markup:
     accuracy = cell.measured("final_accuracy")
-    shown = STATUS_WORDS[cell.status] if accuracy is None else f"{accuracy:.2f} %"
-    colour = "seeds" if accuracy is not None else f"seeds {cell.status}"
+    shown = STATUS_WORDS[outcome(cell)] if accuracy is None else f"{accuracy:.2f} %"
+    colour = "seeds" if accuracy is not None else f"seeds {outcome(cell)}"
     said = element("summary", place, " ", element("span", shown, class_=colour))
     origin = {"key": cell.key, **cell.manifest}
     facts: dict[str, Any] = {"summary": cell.summary, "events": cell.events or None, "error": cell.error}

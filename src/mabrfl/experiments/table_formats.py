@@ -10,7 +10,7 @@ from dataclasses import replace
 from mabrfl.experiments.comparison import Agreement, Ranking, agreements, compared_columns, rankings
 from mabrfl.experiments.latex_tables import escape_latex, latex_document, latex_line, latex_table
 from mabrfl.experiments.layout import Column, Row
-from mabrfl.experiments.tables import BEGUN_NOTE, Entry, Table, difference_text, entry_text, signed
+from mabrfl.experiments.tables import BEGUN_NOTE, FAILED_NOTE, Entry, Table, difference_text, entry_text, signed
 from mabrfl.experiments.text_tables import markdown_rows, markdown_text, with_shares
 
 
@@ -69,7 +69,8 @@ def legend(table: Table, *, compare: bool, best: str = "Bold", second: str = "it
         parts.append("no marks in a row of which a ranked defense is not run yet")
     sentences = ["; ".join(parts)] if parts else []
     sentences += ["Below ours: the paper's figure and the difference in points"] if compare else []
-    return ". ".join([*sentences, f"A dash: not run yet; {BEGUN_NOTE}; empty: not part of the experiment."])
+    words = ["A dash: not run yet", BEGUN_NOTE, *([FAILED_NOTE] if table.failures else [])]
+    return ". ".join([*sentences, f"{'; '.join(words)}; empty: not part of the experiment."])
 
 
 def _markdown_entry(table: Table, entry: Entry, compare: bool) -> str:
@@ -215,7 +216,7 @@ def as_csv(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False
 
 def _csv_line(table: Table, row: Row, column: Column, entry: Entry) -> dict[str, object]:
     setting = table.grid.setting
-    difference = None if entry.difference is None else signed(entry.difference).replace("−", "-").replace("±", "")
+    difference = None if entry.mean is None or entry.paper is None else entry.mean - entry.paper
     return {
         "dataset": setting.dataset,
         "model": setting.model,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -19,6 +20,8 @@ METRICS: Mapping[str, str] = {
 }
 Mark = Literal["", "best", "second"]
 _DECIMALS = 2
+_NOT_DONE: tuple[Status, ...] = ("failed", "running")
+"""What is told of besides how many runs are done."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class Table:
 
     def notes(self, *, compare: bool = True) -> list[str]:
         """Return what a reader must know, a sentence each; with ``compare`` also about the paper's figures."""
-        notes = [f"{self.grid.setting.description}.", f"{_capital(METRICS[self.metric])}, {self._over_seeds()}."]
+        notes = [f"{self.grid.setting.description}.", f"{_capital(METRICS[self.metric])}{self._over_seeds()}."]
         table = paper.paper_table(self.grid.setting.dataset)
         if table is not None and compare and self.compares:
             rounds = paper.settings()["rounds"]
@@ -109,16 +112,21 @@ class Table:
     def _over_seeds(self) -> str:
         several = {count for count in self.seed_counts if count > 1}
         if not several:
-            return "one seed"
+            return ", one seed" if self.seed_counts else ""
         told = f"over {min(several)} seeds" if len(several) == 1 else "with the number of seeds in brackets"
         single = "; one seed where there is no ±" if 1 in self.seed_counts else ""
-        return f"mean ± standard deviation {told}{single}"
+        return f", mean ± standard deviation {told}{single}"
+
+    @property
+    def failures(self) -> int:
+        """How many runs failed."""
+        return sum(entry.failed for entry in self.entries.values())
 
     def _progress(self) -> str:
         cells = self.grid.cells
-        counts = {status: sum(cell.status == status for cell in cells) for status in ("done", "failed", "running")}
+        counts = Counter(outcome(cell, self.metric) for cell in cells)
         words = [f"{counts['done']} of {len(cells)} runs done"]
-        words += [f"{counts[status]} {STATUS_WORDS[status]}" for status in ("failed", "running") if counts[status]]
+        words += [f"{counts[status]} {STATUS_WORDS[status]}" for status in _NOT_DONE if counts[status]]
         return ", ".join(words) + "."
 
 
@@ -148,13 +156,17 @@ def _table(grid: Grid, metric: Metric) -> Table:
     return Table(grid, metric, entries)
 
 
+def outcome(cell: Cell, metric: Metric = "final_accuracy") -> Status:
+    """Return what became of a run: one that ended without a number has failed, whatever it says of itself."""
+    return "failed" if cell.status == "done" and cell.measured(metric) is None else cell.status
+
+
 def entry_of(cells: Sequence[Cell], metric: Metric, known: float | None = None) -> Entry:
     """Return the entry of cells that differ by their seed, with the paper's figure if it is known."""
     if not cells:
         return Entry("unplanned", paper=known)
     values = [value for value in (cell.measured(metric) for cell in cells) if value is not None]
-    # A run that ended without a number (its model was not finite, say) has failed, whatever it says of itself.
-    failed = sum(cell.status == "failed" for cell in cells) + sum(cell.status == "done" for cell in cells) - len(values)
+    failed = sum(outcome(cell, metric) == "failed" for cell in cells)
     status: Status = "missing"
     for better in ("running", "failed"):
         status = better if any(cell.status == better for cell in cells) else status
@@ -203,6 +215,7 @@ def begun_text(entry: Entry) -> str:
 
 
 BEGUN_NOTE = "begun: stopped, or still at work, before the last round"
+FAILED_NOTE = "failed: ended by an error, or without a number, as when the model is not finite any more"
 
 
 def seeds_text(entry: Entry, counts: Collection[int]) -> str:
