@@ -42,8 +42,9 @@ def table(
 
     RESULTS: a sweep's folder, a packed file, the folder of a run, or a folder of these.
 
-    Mean and deviation over seeds, the best two of a row marked. Where a run is made as one of the paper's, the paper's
-    figure stands below ours; 'hardened' is a method of its own and has none.
+    Mean and deviation over seeds, and the best two of a row marked once all of it is run.
+
+    Below runs made as the paper's were stands the paper's figure; 'hardened' is a method of its own and has none.
 
     With --detection: a row per attack, defense and condition, and what became of attackers and honest clients.
 
