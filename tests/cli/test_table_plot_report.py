@@ -35,9 +35,9 @@ def test_table_prints_markdown_with_the_paper_beside_it(mabrfl: Callable[..., An
         "30%",
         "LIE",
         "—<br>93.63",
-        "*80.00 (1 of 2, 1 failed)*<br>79.73 +0.27",
+        "80.00 (1 of 2, 1 failed)<br>79.73 +0.27",
         "begun (2 of 40 rounds)<br>93.68",
-        "**96.50 ± 0.71**<br>97.05 −0.55",
+        "96.50 ± 0.71<br>97.05 −0.55",
         "",
     ]
 

@@ -61,6 +61,17 @@ def test_differences_are_taken_seed_by_seed() -> None:
     assert row["accuracy"] == "83.00 ± 8.49 (2) (80.00 ± 10.00 (3))"
 
 
+def test_a_run_that_is_there_twice_is_one_seed_of_the_whole_and_of_the_part() -> None:
+    shares: list[dict[str, Any]] = [{"attack": "lie", "attackers": attackers} for attackers in (3, 0.3)]
+    cells = [*(whole(90.0, **share) for share in shares), *(without("panel", 80.0, **share) for share in shares)]
+    # The same run of another sweep, which is no ablation, comes first.
+    other = make_cell(90.0, preset="hardened", defense="mab-rfl", **LIE)
+    for found in (cells, [other, *cells]):
+        (row,) = shown(found)
+        assert (row["accuracy"], row["difference"]) == ("80.00 (90.00)", "−10.00")
+    assert "2 of 2 runs done." in ABLATION_FORMATS["markdown"](ablation_table(cells))
+
+
 @pytest.mark.parametrize("other", [{"rounds": 5}, {"clients": 20}, {"training": {"epochs": 1}}, {"seed": 1}])
 def test_nothing_but_the_defense_may_differ_between_the_two(other: dict[str, Any]) -> None:
     (row,) = shown([whole(90.0, **LIE), without("panel", 70.0, **{**LIE, **other})])

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mabrfl.experiments.comparable import is_comparable
+from mabrfl.experiments.comparison import agreements
+from mabrfl.experiments.figures import draw
 from mabrfl.experiments.grid import load_sweep
 from mabrfl.experiments.results import Cell
 from mabrfl.experiments.table_formats import markdown
@@ -29,19 +32,44 @@ def compared(**settings: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", ["table1-mnist", "table1-mnist-laptop", "table1-cifar10", "table1-cifar10-laptop"])
-def test_every_run_of_an_experiment_made_for_table_1_is_compared(name: str) -> None:
-    assert [cell.axes for cell in planned(name) if not is_comparable(cell)] == []
+def test_every_run_of_an_experiment_made_for_table_1_is_compared_but_for_hardened(name: str) -> None:
+    cells = planned(name)
+    others = [cell for cell in cells if cell.config["defense"] != "mab-rfl" or cell.config["preset"] != "hardened"]
+    assert others
+    assert len(others) < len(cells)
+    assert [cell.key for cell in cells if is_comparable(cell)] == [cell.key for cell in others]
+
+
+def test_of_mab_rfl_the_presets_of_the_paper_alone_are_compared_and_of_other_defenses_any() -> None:
+    presets = ("paper", "reference", "hardened")
+    assert [compared(defense="mab-rfl", preset=preset, **LAPTOP) for preset in presets] == [True, True, False]
+    assert [compared(defense="krum", preset=preset, **LAPTOP) for preset in presets] == [True, True, True]
+
+
+def test_hardened_has_neither_a_figure_of_the_paper_nor_a_difference_nor_a_curve() -> None:
+    shares: list[dict[str, Any]] = [{}, {"attack": "lie", "attackers": 0.3}]
+    cells = [
+        make_cell(97.0, defense="mab-rfl", preset=preset, **share, **LAPTOP)
+        for preset in ("paper", "hardened")
+        for share in shares
+    ]
+    (table,) = tabulate(cells)
+    papers = {column.preset: table.at(table.grid.rows[1], column).paper for column in table.grid.columns}
+    assert papers == {"paper": 97.05, "hardened": None}
+    assert [one.column.preset for one in agreements(table)] == ["paper"]
+    (figure,) = draw(cells, "attackers", compare=True).values()
+    curves = [np.asarray(line.get_xydata()).tolist() for line in figure.axes[0].lines]
+    assert curves.count([[0.0, 97.82], [30.0, 97.05]]) == 1
 
 
 def test_of_the_experiment_with_other_conditions_only_those_of_the_paper_are_compared() -> None:
-    conditions = [cell for cell in planned("hardening") if "conditions" in cell.axes]
+    cells = planned("hardening")
+    conditions = [cell for cell in cells if "conditions" in cell.axes]
     assert len(conditions) == 16
     assert [cell.axes for cell in conditions if is_comparable(cell)] == []
-    paper_attacks = [
-        cell for cell in planned("hardening") if cell.config["attack"] in ("agr-krum", "lie", "label-flip")
-    ]
-    assert paper_attacks
-    assert all(map(is_comparable, paper_attacks))
+    compared_cells = [cell for cell in cells if is_comparable(cell)]
+    assert compared_cells
+    assert {cell.config["defense"] for cell in compared_cells} == {"fedavg"}
 
 
 @pytest.mark.parametrize("scale", [PAPER, LAPTOP])

@@ -90,6 +90,15 @@ def test_means_and_deviations_are_over_seeds() -> None:
     assert row["attackers selected"] == "25.0 ± 35.4"
 
 
+def test_a_run_that_is_there_twice_is_one_seed() -> None:
+    cells = [make_cell(90.0, attack="lie", attackers=attackers) for attackers in (0.3, 3)]
+    (row,) = lines(cells)
+    assert (row["accuracy"], row["recall"]) == ("90.00", "50.0")
+    table = detection_table(cells)
+    assert table.rows[0].isolated == Isolation(2, 0, 3)
+    assert "1 of 1 runs done" in detection_markdown(table)
+
+
 def test_the_last_third_of_twenty_rounds_is_from_the_fourteenth_on() -> None:
     cell = make_cell(90.0, clients=10, rounds=20, **LIE)
     early = changed(cell, series={"selected": [10] * 20, "selected_malicious": [3] * 13 + [0] * 7})
@@ -184,6 +193,15 @@ def test_missing_failed_and_begun_conditions_say_so_and_show_no_number() -> None
         assert {value for name, value in row.items() if name not in (*NAMES, "accuracy")} == {""}
     some = [make_cell(90.0, **LIE), make_cell(status="missing", seed=1, **LIE)]
     assert lines(some)[0]["accuracy"] == "90.00 (1 of 2)"
+
+
+def test_a_run_that_ended_without_a_number_failed_in_the_row_in_the_sum_and_in_the_legend() -> None:
+    cells = [make_cell(None, **LIE), make_cell(90.0, seed=1, **LIE)]
+    assert lines(cells)[0]["accuracy"] == "90.00 (1 of 2, 1 failed)"
+    text = detection_markdown(detection_table(cells))
+    assert "1 of 2 runs done, 1 failed." in text
+    assert "failed: ended by an error, or without a number" in text
+    assert "failed" not in detection_markdown(detection_table(cells[1:]))
 
 
 def test_there_is_a_column_of_attack_success_only_where_an_attack_has_a_goal() -> None:

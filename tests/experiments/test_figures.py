@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from mabrfl.drawing import render
+from mabrfl.drawing import LINES, render
 from mabrfl.errors import ConfigError, OutputError, StateError
 from mabrfl.experiments.curves import curve, isolation_curve, selection_curves, share_curve
 from mabrfl.experiments.figures import CAPTIONS, FIGURES, draw, save_figures
@@ -66,6 +67,16 @@ def test_a_curve_is_the_mean_over_seeds_with_the_sample_deviation() -> None:
 def test_cells_of_unequal_length_are_cut_to_the_shortest() -> None:
     cells = [with_series(make_cell(), accuracy=values) for values in ([10.0, 20.0, 30.0], [20.0, 30.0])]
     np.testing.assert_array_equal(curve(cells, "accuracy").mean, [15.0, 25.0])
+
+
+def test_a_run_that_is_there_twice_is_drawn_once_and_without_a_band() -> None:
+    settings = {"defense": "fedavg", "selector": "uniform", "attack": "lie"}
+    cells = [make_cell(90.0, axes={"sampling": "random A"}, attackers=count, **settings) for count in (0.3, 3)]
+    for name in ("accuracy", "sampling"):
+        _, figure = only(draw(cells, name))
+        (axes,) = figure.axes
+        assert len(axes.lines) == 1
+        assert not axes.collections
 
 
 def test_precision_and_recall_add_up_counts_of_five_rounds_and_all_seeds() -> None:
@@ -234,6 +245,37 @@ def test_similarity_does_without_a_distance_that_was_not_recorded() -> None:
 def test_selection_leaves_out_those_who_select_everybody() -> None:
     figures = draw(cells_of_a_table(), "selection")
     assert legend(next(iter(figures.values()))) == ["MAB-RFL paper", "honest clients", "attackers"]
+
+
+def test_reputation_and_isolation_are_drawn_of_selectors_that_learn_or_may_and_of_no_others() -> None:
+    def selected(selector: str) -> list[Cell]:
+        cell = make_cell(90.0, defense="fedavg", selector="uniform", **LIE)
+        series = cell.series | dict.fromkeys(("caught", "honest_rejected"), [0] * 4)
+        return [cell.model_copy(update={"config": {**cell.config, "selector": selector}, "series": series})]
+
+    for name in ("reputation", "isolation"):
+        for selector in ("acs", "thompson-top", "budgeted", "my.module:Bandit"):
+            assert len(draw(selected(selector), name)) == 1
+        for selector in ("all", "uniform", "mabrfl.experiments.oracle:HonestOnly"):
+            with pytest.raises(StateError, match="of a selector that learns"):
+                draw(selected(selector), name)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, as in the rules for accessible web pages."""
+    parts = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour))
+    return float(np.dot([0.2126, 0.7152, 0.0722], list(parts)))
+
+
+def test_a_line_of_uniform_selection_is_well_seen_on_white() -> None:
+    for defense, preset in (("fedavg", "paper"), ("krum", "paper"), ("mab-rfl", "hardened")):
+        columns = [Column(defense, preset, "uniform"), Column("mab-rfl", "paper", "acs")]
+        assert 1.05 / (luminance(looks(columns)[columns[0]]["color"]) + 0.05) > 3
+
+
+def test_ways_of_sampling_look_as_in_the_figure_of_them() -> None:
+    columns = [Column("fedavg", "paper", "uniform", way=way) for way in ("random A", "random B", "rational")]
+    assert [look["color"] for look in looks(columns).values()] == list(LINES[:3])
 
 
 def test_isolation_shows_for_those_who_select_everybody_only_who_is_never_accepted_again() -> None:

@@ -138,10 +138,39 @@ def test_wide_tables_scroll_inside_boxes_that_the_keyboard_reaches(html: str, pa
     assert "prefers-color-scheme: dark" in html
 
 
-def test_the_best_of_a_row_is_marked(page: Page) -> None:
-    classes = [attributes.get("class") for attributes in page.all("td")]
-    assert classes.count("best") == 1
-    assert classes.count("second") == 1
+def test_what_a_row_of_any_table_is_of_stays_in_sight_while_the_rest_scrolls(html: str) -> None:
+    tables = re.findall(r"<table>(.*?)</table>", html, flags=re.DOTALL)
+    rows = [row for table in tables for row in re.findall(r"<tr[^>]*>(.*?)</tr>", table, flags=re.DOTALL)]
+    loose = [row for row in rows if 'class="stay' not in row and "colspan" not in row]
+    # Only the list of unfinished runs, which does not scroll, has none.
+    assert len(loose) == 1 + 3
+    assert "Unfinished runs" in html
+    assert "position: sticky" in html
+
+
+def test_names_of_rows_in_an_ablation_are_complete_although_the_text_does_not_repeat_them() -> None:
+    told: dict[str, Any] = {"defense": "mab-rfl", "preset": "hardened"}
+    cells = [
+        make_cell(final, axes={"ablation": label}, attack=attack, attackers=0.3, defense_options=options, **told)
+        for final, label, options in ((90.0, "all of it", {}), (80.0, "no panel", {"panel_rounds": 0}))
+        for attack in ("lie", "label-flip")
+    ]
+    page = Page(report([Results(name="parts", cells=cells)]))
+    assert page.text.count("no panel 30% LIE 80.00 (90.00)") == 1
+    assert page.text.count("no panel 30% LF 80.00 (90.00)") == 1
+    assert page.text.count("Without, Attackers, Attack") == 1
+
+
+def test_the_best_of_a_row_is_marked_once_every_defense_is_run(page: Page) -> None:
+    def marks(page: Page) -> list[int]:
+        classes = [attributes.get("class") for attributes in page.all("td")]
+        return [classes.count("best"), classes.count("second")]
+
+    assert marks(page) == [0, 0]
+    finished = [cell for cell in results().cells if cell.status in ("done", "failed")]
+    made = Page(report([Results(name="small", cells=finished)]))
+    assert marks(made) == [1, 1]
+    assert "Shaded: best of the row; underlined: second best" in made.text
 
 
 def test_the_same_results_give_the_same_page(html: str) -> None:
@@ -172,6 +201,13 @@ def test_several_results_have_a_section_each() -> None:
     assert page.text.count("MNIST, mnist-cnn-small, 4 rounds") > 2
 
 
+def test_a_run_that_is_there_twice_is_counted_and_listed_once() -> None:
+    cells = [make_cell(90.0, defense="krum", attack="lie", attackers=attackers) for attackers in (0.3, 3)]
+    page = Page(report([Results(name="twice", cells=cells)]))
+    assert "1 run done" in page.text
+    assert len(page.all("details")) == 1
+
+
 def test_results_of_one_setting_share_no_id_on_the_page() -> None:
     parts = [Results(name=name, cells=[make_cell(90.0, seed=seed)]) for seed, name in enumerate(("one", "two"))]
     page = Page(report(parts))
@@ -183,6 +219,13 @@ def test_results_of_one_setting_share_no_id_on_the_page() -> None:
 def test_results_without_runs_are_no_report() -> None:
     with pytest.raises(StateError, match="the results have no runs"):
         report([Results(name="x", cells=[])])
+
+
+def test_a_run_that_ended_without_an_accuracy_is_among_those_that_failed() -> None:
+    text = Page(report([Results(name="x", cells=[make_cell(None), make_cell(90.0, seed=1)])])).text
+    assert "1 run failed" in text
+    assert "1 run done" in text
+    assert "ended without an accuracy" in text
 
 
 def test_everything_done_says_so() -> None:

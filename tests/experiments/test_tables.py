@@ -3,17 +3,19 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
 from mabrfl.experiments.comparison import agreements, rankings
+from mabrfl.experiments.latex_tables import escape_latex
 from mabrfl.experiments.layout import Column, Row, arrange
 from mabrfl.experiments.results import Cell
 from mabrfl.experiments.table_formats import as_csv, latex, markdown
 from mabrfl.experiments.tables import Entry, Table, tabulate
-from mabrfl.experiments.text_tables import escape_latex
+from mabrfl.experiments.text_tables import TextTable
 from result_folders import LAPTOP, make_cell
 
 LIE: dict[str, Any] = {"attack": "lie", "attackers": 0.3}
@@ -46,6 +48,31 @@ def test_mean_and_sample_deviation_are_over_the_seeds() -> None:
     assert "over 3 seeds" in markdown([only(cells)])
 
 
+def test_a_run_whose_attackers_are_a_share_here_and_a_number_there_is_one_seed() -> None:
+    twice = [make_cell(97.07, defense="krum", attack="lie", attackers=attackers) for attackers in (0.3, 3)]
+    assert twice[0].key != twice[1].key
+    entry = entries(twice)["Krum"]
+    assert (entry.mean, entry.deviation, entry.seeds, entry.planned) == (97.07, None, 1, 1)
+    text = markdown([only(twice)])
+    assert "one seed." in text
+    assert "1 of 1 runs done." in text
+
+
+def test_of_two_cells_of_one_seed_the_finished_one_counts_then_the_one_with_more_rounds() -> None:
+    def begun(attackers: float, rounds: int) -> Cell:
+        cell = make_cell(90.0, defense="krum", attack="lie", attackers=attackers)
+        series = {name: values[:rounds] for name, values in cell.series.items()}
+        return cell.model_copy(update={"status": "running", "summary": None, "series": series})
+
+    failed = make_cell(status="failed", defense="krum", attack="lie", attackers=3)
+    done = make_cell(90.0, defense="krum", attack="lie", attackers=3)
+    for cells in ([begun(0.3, 3), done], [done, begun(0.3, 3)]):
+        assert body(markdown([only(cells)]))[0][2] == "90.00"
+    for cells in ([begun(0.3, 3), begun(3, 2)], [begun(0.3, 2), begun(3, 3)], [failed, begun(0.3, 3)]):
+        assert body(markdown([only(cells)]))[0][2] == "begun (3 of 4 rounds)"
+    assert body(markdown([only([make_cell(status="missing", defense="krum", **LIE), failed])]))[0][2] == "failed"
+
+
 def test_a_single_seed_has_no_deviation() -> None:
     entry = entries([make_cell(90.0, defense="krum", **LIE)])["Krum"]
     assert (entry.mean, entry.deviation) == (90.0, None)
@@ -74,6 +101,50 @@ def test_best_and_second_best_are_marked_and_fedavg_is_not_ranked() -> None:
     assert marks == {"Krum": "", "Median": "second", "MAB-RFL paper": "best", "FedAvg": ""}
 
 
+def test_fedavg_competes_only_with_a_selector_that_defends() -> None:
+    ranked = {name: Column("fedavg", "paper", name).ranked for name in ("all", "uniform", "acs")}
+    assert ranked == {"all": False, "uniform": False, "acs": True}
+    cells = [make_cell(90.0, defense="fedavg", selector=selector, **LIE) for selector in ("all", "uniform", "acs")]
+    text = markdown([only(cells)])
+    assert "**" not in body(text)[0][4]
+    assert "best of the row" not in text
+    ours = [make_cell(97.0, defense="mab-rfl", **LIE)]
+    assert "second best; not ranked: FedAvg, FedAvg + uniform." in markdown([only([*cells, *ours])])
+    assert "not ranked" not in markdown([only([*ours, make_cell(90.0, defense="krum", **LIE)])])
+
+
+def sampled(way: str, selector: str, final: float = 90.0, **settings: Any) -> Cell:
+    return make_cell(final, axes={"sampling": way}, defense="fedavg", selector=selector, **{**LIE, **settings})
+
+
+def test_columns_of_a_sweep_over_ways_of_sampling_have_their_names_and_no_marks() -> None:
+    oracle = {"selector_options": {"num_selected": 3, "num_attackers": 3}}
+    cells = [
+        sampled("random A", "uniform", 80.0),
+        sampled("random B", "uniform", 95.0, attack="mabrfl.experiments.oracle:Silent"),
+        sampled("rational", "mabrfl.experiments.oracle:HonestOnly", 97.0, **oracle),
+    ]
+    table = only(cells)
+    assert [column.label for column in table.grid.columns] == [
+        "FedAvg, random A",
+        "FedAvg, random B",
+        "FedAvg, rational",
+    ]
+    assert body(markdown([table])) == [["30%", "LIE", "80.00", "", "97.00"], ["", "Silent", "", "95.00", ""]]
+    assert "best of the row" not in markdown([table])
+    lines = csv.DictReader(io.StringIO(as_csv([table])))
+    assert [line["defense_variant"] for line in lines] == ["random A", "rational", "random B"]
+
+
+def test_a_way_of_sampling_with_two_selectors_is_two_columns_that_say_so() -> None:
+    table = only([sampled("at random", "uniform"), sampled("at random", "all"), sampled("by merit", "acs")])
+    assert [column.label for column in table.grid.columns] == [
+        "FedAvg, at random + all",
+        "FedAvg, at random + uniform",
+        "FedAvg, by merit",
+    ]
+
+
 def test_what_reads_the_same_is_marked_the_same() -> None:
     cells = [
         make_cell(97.001, defense="krum", **LIE),
@@ -88,6 +159,22 @@ def test_what_reads_the_same_is_marked_the_same() -> None:
 def test_a_row_with_one_figure_has_no_best() -> None:
     cells = [make_cell(97.0, defense="krum", **LIE), make_cell(status="missing", defense="median", **LIE)]
     assert {entry.mark for entry in entries(cells).values()} == {""}
+
+
+def test_a_row_of_which_a_ranked_defense_is_not_run_yet_has_no_best_and_the_table_says_so() -> None:
+    lie = [make_cell(97.0, defense="krum", **LIE), make_cell(96.0, defense="median", **LIE)]
+    told = "no marks in a row of which a ranked defense is not run yet"
+    assert [entry.mark for entry in entries(lie).values()] == ["best", "second"]
+    assert told not in markdown([only(lie)])
+    for status in ("missing", "running"):
+        cells = [*lie, make_cell(status=status, defense="faba", **LIE)]
+        assert {entry.mark for entry in entries(cells).values()} == {""}
+        assert told in markdown([only(cells)])
+    # FedAvg is not ranked, a failed run is over, and what is not planned is not waited for.
+    settled = [make_cell(status="missing", defense="fedavg", **LIE), make_cell(status="failed", defense="faba", **LIE)]
+    cells = [*lie, *settled, make_cell(90.0, defense="dnc")]
+    assert [entry.mark for entry in entries(cells).values()] == ["", "", "best", "second", ""]
+    assert told not in markdown([only(cells)])
 
 
 def test_the_papers_figure_and_the_difference_stand_below_ours() -> None:
@@ -142,6 +229,20 @@ def test_a_place_with_some_seeds_done_says_which_are_not() -> None:
 def test_a_run_that_ended_without_a_number_has_failed() -> None:
     entry = entries([make_cell(None, defense="krum", **LIE)])["Krum"]
     assert (entry.status, entry.failed, entry.mean) == ("failed", 1, None)
+
+
+def test_a_run_that_ended_without_a_number_is_not_done_in_any_sentence_and_the_legend_says_what_failed_means() -> None:
+    cells = [make_cell(final, defense="krum", seed=seed, **LIE) for seed, final in enumerate((90.0, 92.0, None))]
+    text = markdown([only(cells)])
+    assert "(2 of 3, 1 failed)" in body(text)[0][2]
+    assert "2 of 3 runs done, 1 failed." in text
+    assert "failed: ended by an error, or without a number" in text
+    assert "failed" not in markdown([only(cells[:2])])
+
+
+def test_where_nothing_is_done_the_caption_names_no_number_of_seeds() -> None:
+    text = markdown([only([make_cell(status="missing", defense="krum", seed=seed, **LIE) for seed in range(3)])])
+    assert "Accuracy (%) of the final model. 0 of 3 runs done." in text
 
 
 def test_another_metric_gives_its_own_numbers() -> None:
@@ -333,6 +434,57 @@ def test_latex_marks_best_in_bold_and_second_underlined_with_the_paper_below() -
     assert r"\scriptsize 79.73 +0.27 & \scriptsize 97.05 $-$1.05 \\" in text
 
 
+def test_latex_has_a_line_of_the_papers_only_where_the_paper_has_a_figure() -> None:
+    cells = [compared_cell(80.0, defense="krum"), compared_cell(70.0, defense="krum", attack="ipm", attackers=0.3)]
+    assert latex([only(cells)]).count(r"\scriptsize paper") == 1
+
+
+def long_latex(columns: int, lines: int, words: str = "LIE") -> str:
+    table = TextTable("t", ["Attack", *["accuracy"] * columns], "l" + "r" * columns, [], "n")
+    return replace(table, rows=[[words, *["97.00 ± 0.10"] * columns]] * lines).latex()
+
+
+def test_latex_that_fits_is_a_float_in_small_type_and_what_is_wide_is_scaled_down() -> None:
+    narrow, wide = long_latex(4, 20), long_latex(12, 20)
+    for text in (narrow, wide):
+        assert re.findall(r"\\begin\{(\w+\*?)\}", text) == ["table*", "tabular"]
+        assert "\n\\footnotesize\n" in text
+    assert narrow.startswith("% \\usepackage{booktabs}\n\n")
+    assert r"\resizebox{\textwidth}{!}{%" in wide
+    assert wide.startswith("% \\usepackage{booktabs}\n% \\usepackage{graphicx}\n\n")
+    assert "resizebox" not in narrow
+
+
+def test_latex_longer_than_a_page_is_a_longtable_with_its_head_on_every_page_and_on_its_side_if_wide() -> None:
+    assert "longtable" not in long_latex(4, 45)
+    upright, turned = long_latex(4, 46), long_latex(10, 46)
+    assert re.findall(r"\\begin\{(\w+)\}", upright) == ["longtable"]
+    assert re.findall(r"\\begin\{(\w+)\}", turned) == ["landscape", "longtable"]
+    for text in (upright, turned):
+        assert text.count("Attack & accuracy") == 2
+        assert text.index("\\endfirsthead") < text.index("\\endhead") < text.index("\\endfoot") < text.index("97.00")
+        assert text.startswith("% \\usepackage{booktabs}\n% \\usepackage{longtable}\n")
+        assert text.count("{") == text.count("}")
+    assert "% \\usepackage{pdflscape}\n" in turned
+    assert "pdflscape" not in upright
+
+
+def test_long_heads_and_words_in_latex_go_on_in_the_next_line() -> None:
+    text = TextTable("t", ["Attack", "honest rejected"], "lr", [["an attack of many words, told at length", "0"]], "n")
+    assert r"Attack & \shortstack[r]{honest\\ rejected} \\" in text.latex()
+    assert r"\begin{tabular}{>{\raggedright\arraybackslash}p{78pt}r}" in text.latex()
+    assert "% \\usepackage{array}\n" in text.latex()
+
+
+def test_no_word_of_a_table_becomes_an_option_of_the_end_of_a_line() -> None:
+    text = TextTable("t", ["a", "seventeen [b] *c"], "lr", [["[1cm]", "0"], ["*", "1"]], "n").latex()
+    assert not re.search(r"\\\\\*?\s*[\[*]", text)
+
+
+def test_latex_knows_the_quotes_of_every_font_encoding() -> None:
+    assert escape_latex('kind="iid" “so”') == "kind=''iid'' ``so''"
+
+
 def test_latex_escapes_every_special_character() -> None:
     assert escape_latex("50% of a_b & {c} $d #e ~f ^g \\h") == (
         r"50\% of a\_b \& \{c\} \$d \#e \textasciitilde{}f \textasciicircum{}g \textbackslash{}h"
@@ -351,7 +503,8 @@ def test_csv_has_a_line_per_planned_place_with_unrounded_numbers() -> None:
     krum = lines[1]
     assert float(krum["mean"]) == 90.50005
     assert float(krum["std"]) == pytest.approx(0.70717749)
-    assert (krum["seeds"], krum["paper"], krum["difference"]) == ("2", "79.73", "+10.77")
+    assert (krum["seeds"], krum["paper"]) == ("2", "79.73")
+    assert float(krum["difference"]) == 90.50005 - 79.73
     assert (lines[2]["mean"], lines[2]["difference"], lines[2]["paper"]) == ("", "", "97.05")
     assert "paper" not in as_csv([only(cells)], compare=False).splitlines()[0].split(",")
 

@@ -28,7 +28,7 @@ def plot(
     format_: Annotated[str, typer.Option("--format", metavar="FORMAT", help="png, svg or both.")] = "both",
     compare: Annotated[
         bool,
-        typer.Option("--compare/--no-compare", help="The paper's own values as faint lines, where there are some."),
+        typer.Option("--compare/--no-compare", help="The paper's own values as faint lines, where it has some."),
     ] = False,
 ) -> None:
     """Draw results: the paper's figures, and what it does not show.

@@ -20,7 +20,7 @@ def table(
         str, typer.Option(help="final_accuracy, or mean_last10: the mean of the last ten rounds.")
     ] = "final_accuracy",
     compare: Annotated[
-        bool, typer.Option("--compare/--no-compare", help="The paper's own figures beside ours, with the difference.")
+        bool, typer.Option("--compare/--no-compare", help="The paper's own figures below ours, with the difference.")
     ] = True,
     ranks: Annotated[
         bool,
@@ -43,7 +43,9 @@ def table(
 
     RESULTS: a sweep's folder, a packed file, the folder of a run, or a folder of these.
 
-    Mean and deviation over seeds, the best two of a row marked, the paper's figures beside ours.
+    Mean and deviation over seeds, and the best two of a row marked once all of it is run.
+
+    Below runs made as the paper's were stands the paper's figure; 'hardened' is a method of its own and has none.
 
     With --detection: a row per attack, defense and condition, and what became of attackers and honest clients.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from mabrfl.config.toml import one_line
 from mabrfl.errors import StateError
-from mabrfl.experiments.conditions import settings_of
+from mabrfl.experiments.conditions import by_settings, identity_of, settings_of
 from mabrfl.experiments.detection import Average, DetectionRow, DetectionTable, average, detection_table
 from mabrfl.experiments.results import Cell
 from mabrfl.experiments.tables import Metric
@@ -78,14 +78,15 @@ def ablation_table(cells: Sequence[Cell], metric: Metric = "final_accuracy") -> 
     ours = [cell for cell in cells if AXIS in cell.axes]
     first = str(ours[0].axes[AXIS])
     detection = detection_table(cells, metric)
-    places = {cell.key: row for row in detection.rows for cell in row.condition.cells}
-    whole = {_circumstances(cell): cell for cell in ours if str(cell.axes[AXIS]) == first}
+    places = {identity_of(row.condition.cells[0]): row for row in detection.rows}
+    wholes = [cell for cell in ours if str(cell.axes[AXIS]) == first]
+    whole = {_circumstances(cell): cell for _, same in by_settings(wholes) for cell in same}
     rows: dict[tuple[str, int], AblationRow] = {}
     for cell in ours:
-        without, row = str(cell.axes[AXIS]), places[cell.key]
+        without, row = str(cell.axes[AXIS]), places[identity_of(cell)]
         if without != first and (without, id(row)) not in rows:
             pairs = [(one, whole.get(_circumstances(one))) for one in row.condition.cells]
-            beside = next((places[other.key] for _, other in pairs if other is not None), None)
+            beside = next((places[identity_of(other)] for _, other in pairs if other is not None), None)
             difference = average(_difference(one, other, metric) for one, other in pairs)
             rows[without, id(row)] = AblationRow(one_line(without), row, beside, difference)
     return AblationTable(one_line(first), tuple(rows.values()), detection)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from mabrfl.experiments.ablation import AblationRow, AblationTable
 from mabrfl.experiments.detection import Average, DetectionRow
 from mabrfl.experiments.detection_formats import NONE, PERCENTAGES, average_text, mean_of, percent_text
-from mabrfl.experiments.tables import BEGUN_NOTE, METRICS, begun_text, entry_text
+from mabrfl.experiments.tables import METRICS, begun_text, entry_text
 from mabrfl.experiments.text_tables import TextTable
 
 _SHOWN = ("detection_recall", "honest_rejected_rate", "selection_rate_malicious_last_third")
@@ -28,7 +28,7 @@ def ablation_text(table: AblationTable) -> TextTable:
         rows.append([*names, *_numbers(row, table, success=success)])
         last = row.without
     sides = "lrl" + "r" * (len(head) - 3)
-    return TextTable(f"{table.detection.setting.title}: ablation", head, sides, rows, _notes(table))
+    return TextTable(f"{table.detection.setting.title}: ablation", head, sides, rows, _notes(table), names=3)
 
 
 def _numbers(row: AblationRow, table: AblationTable, *, success: bool) -> list[str]:
@@ -61,7 +61,7 @@ def _notes(table: AblationTable) -> str:
             "Recall: how many of the attackers' updates were rejected, those of rounds in which they behave included; "
             "honest rejected: how many of the honest ones; "
             "attackers selected: how many of them, in a round of the last third.",
-            f"A dash: there is no such number; missing: not run yet; {BEGUN_NOTE}.",
+            f"{table.detection.legend}.",
             f"{table.detection.progress}.",
         ]
     )

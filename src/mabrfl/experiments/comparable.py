@@ -26,12 +26,22 @@ _FREE = frozenset({"seed", "attackers", "allow_majority", *WITHOUT_EFFECT})
 """Settings that a figure of the paper is not bound to; the share of attackers is looked up by its number."""
 
 
+_MAB_RFL = "mab-rfl"
+_PRESETS = ("paper", "reference")
+"""MAB-RFL as the paper has it; ``hardened`` is a method of its own, of which the paper has no figures."""
+
+
 def is_comparable(cell: Cell) -> bool:
     """Whether a run has the paper's conditions for its data set, defense, preset and attack.
+
+    Of MAB-RFL's presets that can be said of ``paper`` and ``reference`` alone; to other defenses a preset is no more
+    than the conditions of the run.
 
     Whatever the paper leaves open (optimiser, initialisation, the options of attacks and defenses) must be what it is
     by default. A setting that a run does not have, because it is older than the setting, is no difference.
     """
+    if cell.config["defense"] == _MAB_RFL and cell.config["preset"] not in _PRESETS:
+        return False
     named = (cell.config[name] for name in ("dataset", "defense", "preset", "attack"))
     papers = _papers(*named, cell.num_attackers)
     if papers is None:

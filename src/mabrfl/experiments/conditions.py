@@ -14,7 +14,7 @@ from mabrfl.errors import ConfigError
 from mabrfl.experiments.cells import flat, value_label
 from mabrfl.experiments.layout import Column, column_of, column_order
 from mabrfl.experiments.naming import attack_name
-from mabrfl.experiments.results import Cell
+from mabrfl.experiments.results import Cell, one_per_seed
 from mabrfl.experiments.settings import unused_of
 
 _WITHOUT_NAME = frozenset({"seed", "workers", "device", "allow_majority"})
@@ -44,7 +44,7 @@ class Condition:
         What else is particular: labels and values on the sweep's axes, and every other setting that is not what it is
         in most of the runs.
     cells
-        By seed.
+        By seed, each seed once.
     """
 
     percent: float
@@ -63,13 +63,13 @@ def conditions(cells: Iterable[Cell]) -> list[Condition]:
     """Return the conditions of results, by what is particular (in the plan's order), attackers, attack and defense."""
     together: dict[str, list[Cell]] = {}
     for cell in cells:
-        together.setdefault(_identity(cell), []).append(cell)
+        together.setdefault(identity_of(cell), []).append(cell)
     groups = list(together.values())
     names = _Names([cell for group in groups for cell in group])
     found = []
     for group in groups:
-        first, by_seed = group[0], sorted(group, key=lambda cell: int(cell.config["seed"]))
-        found.append(Condition(first.percent, names.attack(first), column_of(first), names.rest(first), tuple(by_seed)))
+        first, by_seed = group[0], tuple(one_per_seed(group))
+        found.append(Condition(first.percent, names.attack(first), column_of(first), names.rest(first), by_seed))
     rests, attacks = [one.rest for one in found], [one.attack for one in found]
     found.sort(
         key=lambda one: (rests.index(one.rest), one.percent, attacks.index(one.attack), column_order(one.column))
@@ -81,12 +81,13 @@ def by_settings(cells: Iterable[Cell]) -> list[tuple[str, list[Cell]]]:
     """Put together what differs by the seed alone, each with the settings in which it differs from the others here."""
     together: dict[str, list[Cell]] = {}
     for cell in cells:
-        together.setdefault(_identity(cell), []).append(cell)
+        together.setdefault(identity_of(cell), []).append(cell)
     groups = [(settings_of(group[0]), group) for group in together.values()]
     keys = list(dict.fromkeys(key for settings, _ in groups for key in settings))
     differing = [key for key in keys if len({settings.get(key) for settings, _ in groups}) > 1]
     return [
-        (_with("", {key: settings[key] for key in differing if key in settings}), group) for settings, group in groups
+        (_with("", {key: settings[key] for key in differing if key in settings}), one_per_seed(group))
+        for settings, group in groups
     ]
 
 
@@ -100,7 +101,8 @@ def settings_of(cell: Cell) -> dict[str, str]:
     return settings
 
 
-def _identity(cell: Cell) -> str:
+def identity_of(cell: Cell) -> str:
+    """Return what is the same in runs that differ by their seed alone, as text."""
     return json.dumps(settings_of(cell), sort_keys=True)
 
 

@@ -13,7 +13,8 @@ from mabrfl.experiments.curves import Curve, curve, isolation_curve, selection_c
 from mabrfl.experiments.layout import Column, Grid, Row, slug
 from mabrfl.experiments.panels import ACROSS, Panels, attacked_rows, looks, plot_curve, side_by_side
 
-_NOT_LEARNING = ("all", "uniform")
+_LEARNING = ("acs", "thompson-top", "budgeted")
+_OURS = "mabrfl."
 _SOLID: dict[str, Any] = {"linestyle": "solid"}
 _DASHED: dict[str, Any] = {"linestyle": (0, (3, 1.5))}
 _KEY: dict[str, Any] = {"color": "#444444", "linewidth": 1.6}
@@ -137,7 +138,9 @@ def _rejects(grid: Grid, row: Row, column: Column) -> bool:
 
 
 def _learns(_grid: Grid, _row: Row, column: Column) -> bool:
-    return column.selector not in _NOT_LEARNING
+    """Whether the selector goes by reputation; of a user's own nobody here can know, and so it is shown."""
+    own = ":" in column.selector and not column.selector.startswith(_OURS)
+    return column.selector in _LEARNING or own
 
 
 def _chooses(_grid: Grid, _row: Row, column: Column) -> bool:

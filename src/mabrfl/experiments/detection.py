@@ -15,7 +15,7 @@ from mabrfl.experiments.layout import MAB_RFL
 from mabrfl.experiments.naming import STATUS_WORDS
 from mabrfl.experiments.results import STATUSES, Cell
 from mabrfl.experiments.settings import Setting, setting_of
-from mabrfl.experiments.tables import Entry, Metric, entry_of
+from mabrfl.experiments.tables import BEGUN_NOTE, FAILED_NOTE, Entry, Metric, entry_of, outcome
 
 _CLEAN = ("fedavg", "all")
 """Defense and selector of the runs that others are compared with, if nobody attacks."""
@@ -95,9 +95,15 @@ class DetectionTable:
         return {row.accuracy.seeds for row in self.rows if row.accuracy.seeds}
 
     @property
+    def legend(self) -> str:
+        """What stands in place of numbers, in a sentence."""
+        failed = [FAILED_NOTE] if any(row.accuracy.failed for row in self.rows) else []
+        return "; ".join(["A dash: there is no such number", "missing: not run yet", BEGUN_NOTE, *failed])
+
+    @property
     def progress(self) -> str:
         """How many of the runs are done, in words."""
-        counts = Counter(cell.status for cell in self.cells)
+        counts = Counter(outcome(cell, self.metric) for cell in self.cells)
         others = [f"{counts[status]} {STATUS_WORDS[status]}" for status in STATUSES[1:] if counts[status]]
         return ", ".join([f"{counts['done']} of {len(self.cells)} runs done", *others])
 
@@ -129,7 +135,8 @@ def detection_table(cells: Sequence[Cell], metric: Metric = "final_accuracy") ->
     clean = {_conditions_of(cell): value for cell in reversed(cells) if (value := _clean(cell, metric)) is not None}
     usual = Counter(setting_of(cell) for cell in cells).most_common(1)[0][0]
     rows = tuple(_row(condition, metric, clean) for condition in conditions(cells))
-    return DetectionTable(usual, metric, rows, tuple(cells))
+    kept = {id(cell) for row in rows for cell in row.condition.cells}
+    return DetectionTable(usual, metric, rows, tuple(cell for cell in cells if id(cell) in kept))
 
 
 def _row(condition: Condition, metric: Metric, clean: Mapping[tuple[object, ...], float]) -> DetectionRow:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from mabrfl.experiments.detection import RATES, Average, DetectionRow, DetectionTable, Isolation
-from mabrfl.experiments.tables import BEGUN_NOTE, METRICS, begun_text, entry_text, signed
+from mabrfl.experiments.tables import METRICS, begun_text, entry_text, signed
 from mabrfl.experiments.text_tables import TextTable
 
 NONE = "—"
@@ -35,7 +35,7 @@ def detection_text(table: DetectionTable) -> TextTable:
         rows.append([*cells, *_cells(row, table.seed_counts), *([_success(row)] if success else [])])
     head = [*names, "accuracy", "less clean", *shares, "isolated after", "shut out after", *goal]
     sides = "r" + "l" * (len(names) - 1) + "r" * (len(head) - len(names))
-    return TextTable(f"{table.setting.title}: detection", head, sides, rows, _notes(table))
+    return TextTable(f"{table.setting.title}: detection", head, sides, rows, _notes(table), names=len(names))
 
 
 def detection_markdown(table: DetectionTable) -> str:
@@ -44,7 +44,7 @@ def detection_markdown(table: DetectionTable) -> str:
 
 
 def detection_latex(table: DetectionTable) -> str:
-    r"""Return the table in LaTeX, with ``booktabs``."""
+    """Return the table in LaTeX."""
     return detection_text(table).latex()
 
 
@@ -112,7 +112,7 @@ def _notes(table: DetectionTable) -> str:
         "Isolated: never selected again after that round; shut out: never accepted again; the median of all attackers, "
         "and how many were still selected, or accepted, in the last round.",
         *(["An attacker that changes its id is counted under each."] if renamed else []),
-        f"A dash: there is no such number; missing: not run yet; {BEGUN_NOTE}.",
+        f"{table.legend}.",
         f"{table.progress}.",
     ]
     return " ".join(notes)

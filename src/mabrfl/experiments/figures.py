@@ -22,15 +22,12 @@ from mabrfl.experiments.conditions import by_settings
 from mabrfl.experiments.curves import curve
 from mabrfl.experiments.defense_figures import detection, isolation, reputation, selection
 from mabrfl.experiments.files import write_whole
-from mabrfl.experiments.layout import Grid, Row, arrange, slug
+from mabrfl.experiments.layout import SAMPLING_AXIS, Grid, Row, arrange, slug
 from mabrfl.experiments.panels import Panels, attacked_rows, looks, plot_curve, side_by_side
 from mabrfl.experiments.results import Cell
 
 Named = Iterator[tuple[str, Figure]]
 Maker = Callable[[Sequence[Grid]], Named]
-
-SAMPLING_AXIS = "sampling"
-"""The axis of a sweep whose values are the lines of Fig. 1a."""
 
 
 def accuracy(grids: Sequence[Grid]) -> Named:

@@ -13,13 +13,17 @@ from mabrfl.config.toml import one_line
 from mabrfl.experiments import paper
 from mabrfl.experiments.comparable import is_comparable
 from mabrfl.experiments.naming import attack_name, defense_name, selector_name
-from mabrfl.experiments.results import Cell
+from mabrfl.experiments.results import Cell, one_per_seed
 from mabrfl.experiments.settings import PARTITION, TRAINING, Setting, by_setting
 
 T = TypeVar("T", "Row", "Column")
 
 MAB_RFL = "mab-rfl"
 _BASELINES = ("fedavg", "fedavg-uniform")
+_BLIND = ("all", "uniform")
+"""Selectors that defend against nobody."""
+SAMPLING_AXIS = "sampling"
+"""The axis of a sweep whose values are the lines of Fig. 1a, and columns of a table."""
 
 _PRESETS = ("paper", "reference", "hardened")
 
@@ -59,12 +63,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Column:
-    """A defense; for MAB-RFL its preset. ``variant`` tells apart columns that differ in some other setting."""
+    """A defense; for MAB-RFL its preset.
+
+    ``variant`` tells apart columns that differ in some other setting. ``way`` is what a sweep calls its way of sampling
+    clients, if it has an axis of these; it says more than the selector's name.
+    """
 
     defense: str
     preset: str
     selector: str
     variant: str = ""
+    way: str = ""
 
     @property
     def own_selector(self) -> bool:
@@ -73,8 +82,12 @@ class Column:
 
     @property
     def ranked(self) -> bool:
-        """Whether the column competes; FedAvg is the baseline without a defense, which the paper does not rank."""
-        return self.defense not in _BASELINES or not self.own_selector
+        """Whether the column competes; FedAvg is the baseline without a defense, which the paper does not rank.
+
+        With a selector that defends it competes, but not as one of several ways of sampling: those may know more than
+        any server does.
+        """
+        return self.defense not in _BASELINES or not (self.way or self.selector in _BLIND)
 
     @property
     def label(self) -> str:
@@ -82,16 +95,16 @@ class Column:
         name = defense_name(self.defense)
         if self.defense == MAB_RFL or self.preset != "paper":
             name += f" {one_line(self.preset)}"
-        if not self.own_selector:
+        if not self.own_selector and not self.way:
             name += f" + {selector_name(self.selector)}"
-        return f"{name}, {self.variant}" if self.variant else name
+        return ", ".join(part for part in (name, self.way, self.variant) if part)
 
 
 @dataclass(frozen=True)
 class Grid:
     """All cells of one setting, by row and column, and in the order of their plan.
 
-    Several in one place differ by their seed.
+    Several in one place differ by their seed; a run that was there twice is there once.
     """
 
     setting: Setting
@@ -149,16 +162,18 @@ def slug(*parts: str) -> str:
 
 def _grid(setting: Setting, cells: Sequence[Cell]) -> Grid:
     rows = _with_variants([_row(cell) for cell in cells])
-    columns = _with_variants([_column(cell) for cell in cells])
+    columns = _with_selectors(_with_variants([_column(cell) for cell in cells]))
     places: dict[tuple[Row, Column], list[Cell]] = {}
     for cell, row, column in zip(cells, rows, columns, strict=True):
         places.setdefault((row, column), []).append(cell)
+    once = {place: tuple(one_per_seed(found)) for place, found in places.items()}
+    kept = {id(cell) for found in once.values() for cell in found}
     return Grid(
         setting,
         tuple(sorted(set(rows), key=_row_order)),
         tuple(sorted(set(columns), key=column_order)),
-        {place: tuple(sorted(found, key=lambda cell: cell.config["seed"])) for place, found in places.items()},
-        tuple(cells),
+        once,
+        tuple(cell for cell in cells if id(cell) in kept),
     )
 
 
@@ -169,6 +184,19 @@ def _with_variants(named: Sequence[tuple[T, Mapping[str, str]]]) -> list[T]:
         for key, value in settings.items():
             values[name][key][value] += 1
     return [replace(name, variant=_variant(settings, values[name])) for name, settings in named]
+
+
+def _with_selectors(columns: Sequence[Column]) -> list[Column]:
+    """Add to each way of sampling its selector, if there are several of that way."""
+    selectors: dict[Column, set[str]] = defaultdict(set)
+    for column in columns:
+        selectors[replace(column, selector="")].add(column.selector)
+    return [
+        replace(column, way=f"{column.way} + {selector_name(column.selector)}")
+        if column.way and len(selectors[replace(column, selector="")]) > 1
+        else column
+        for column in columns
+    ]
 
 
 def _variant(settings: Mapping[str, str], values: Mapping[str, Counter[str]]) -> str:
@@ -187,7 +215,11 @@ def _column(cell: Cell) -> tuple[Column, dict[str, str]]:
     settings = {name: value for name, value in _flat(config).items() if name not in _NOT_OF_A_COLUMN}
     assumed = config.get("assumed_malicious", cell.num_attackers)
     settings["assumed_malicious"] = "true" if assumed == cell.num_attackers else str(assumed)
-    return column_of(cell), settings
+    return replace(column_of(cell), way=_way(cell)), settings
+
+
+def _way(cell: Cell) -> str:
+    return one_line(str(cell.axes[SAMPLING_AXIS])) if SAMPLING_AXIS in cell.axes else ""
 
 
 def _flat(settings: Any, prefix: str = "") -> dict[str, str]:
@@ -214,4 +246,5 @@ def column_order(column: Column) -> tuple[Any, ...]:
     else:
         place = len(others) + (1 if column.defense == MAB_RFL else 2 if column.defense in _BASELINES else 0)
     preset = _PRESETS.index(column.preset) if column.preset in _PRESETS else len(_PRESETS)
-    return place, column.defense, preset, column.preset, not column.own_selector, column.selector, column.variant
+    selector = (not column.own_selector, column.selector)
+    return place, column.defense, preset, column.preset, column.way, *selector, column.variant

@@ -26,9 +26,13 @@ _LOOKS: dict[tuple[str, str], tuple[str, Any, str]] = {
     ("median", ""): ("#7A4B1E", "dashed", "^"),
     ("fedavg", ""): ("#777777", "dotted", "h"),
 }
-# Where defenses are paired with several selectors: the defense's colour, paler if the selector is not its own.
+# Where defenses are paired with several selectors: the defense's colour, paler if the selector is not its own, and
+# darker if it selects blindly.
 _SELECTORS: dict[str, tuple[str, str]] = {"acs": ("solid", "o"), "all": ("dashed", "s"), "uniform": ("dotted", "^")}
-_PALER = {"acs": 0.35, "all": 0.35, "uniform": 0.6}
+_WHITE, _BLACK = (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)
+_MIXED = {"acs": (_WHITE, 0.35), "all": (_WHITE, 0.35), "uniform": (_BLACK, 0.45)}
+_DARK = 0.2
+"""Of the brightest part of a colour; one that is darker cannot be made darker still."""
 _MARKERS = ("p", "<", ">", "d", "8", "H")
 _PANEL = (3.3, 2.5)
 ACROSS = 3
@@ -48,7 +52,10 @@ def literal(text: str) -> str:
 
 
 def looks(columns: Sequence[Column]) -> dict[Column, dict[str, Any]]:
-    """Return how to draw each column; a defense that is known looks the same in every figure."""
+    """Return how to draw each column; a defense that is known looks the same in every figure.
+
+    Ways of sampling, which are of one defense as a rule, look as different as defenses do.
+    """
     found: dict[Column, dict[str, Any]] = {}
     taken: set[tuple[str, str, str]] = set()
     mixed = any(not column.own_selector for column in columns)
@@ -56,11 +63,12 @@ def looks(columns: Sequence[Column]) -> dict[Column, dict[str, Any]]:
         name = (column.defense, column.preset if column.defense == MAB_RFL else "")
         # The same defense with another option, or a selector of the user's own, needs a look of its own.
         key = (*name, column.selector)
-        if name in _LOOKS and key not in taken and (not mixed or column.selector in _SELECTORS):
+        known = name in _LOOKS and key not in taken and not column.way
+        if known and (not mixed or column.selector in _SELECTORS):
             colour, dashes, marker = _LOOKS[name]
             if mixed:
                 dashes, marker = _SELECTORS[column.selector]
-                colour = colour if column.own_selector else _paler(colour, _PALER[column.selector])
+                colour = colour if column.own_selector else _mix(colour, *_MIXED[column.selector])
             taken.add(key)
         else:
             colour = LINES[index % len(LINES)]
@@ -70,8 +78,11 @@ def looks(columns: Sequence[Column]) -> dict[Column, dict[str, Any]]:
     return found
 
 
-def _paler(colour: str, share: float) -> str:
-    red, green, blue = (1 - (1 - part) * (1 - share) for part in to_rgb(colour))
+def _mix(colour: str, other: tuple[float, float, float], share: float) -> str:
+    """Return a colour mixed with this share of white or black; what is dark already, with white."""
+    rgb = to_rgb(colour)
+    other = _WHITE if max(rgb) < _DARK else other
+    red, green, blue = ((1 - share) * part + share * more for part, more in zip(rgb, other, strict=True))
     return to_hex((red, green, blue))
 
 

@@ -126,10 +126,8 @@ def _agreements(results: Sequence[Results], tables: Sequence[Sequence[Table]]) -
 def _add_tables(page: _Page, tables: Sequence[Table]) -> None:
     for table in tables:
         page.heading(table.grid.setting.title, inner=True)
-        said = " ".join(
-            [*table.notes(), legend(table.compares).replace("Bold", "Shaded").replace("italics", "underlined")]
-        )
-        page.add(html_table(table), element("p", said, class_="note"))
+        read = legend(table, compare=table.compares, best="Shaded", second="underlined")
+        page.add(html_table(table), element("p", " ".join([*table.notes(), read]), class_="note"))
         found = rankings(table)
         if found:
             page.add(html_ranks(table, found))

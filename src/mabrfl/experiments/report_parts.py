@@ -16,7 +16,7 @@ from mabrfl.experiments.markup import Markup, element, join
 from mabrfl.experiments.naming import STATUS_WORDS
 from mabrfl.experiments.results import STATUSES, Cell, Results
 from mabrfl.experiments.table_formats import DIFFERENCES_NOTE, rank_text, ranks_note, tau_text
-from mabrfl.experiments.tables import Entry, Table, difference_text, entry_text, seeds_text, signed
+from mabrfl.experiments.tables import Entry, Table, difference_text, entry_text, outcome, seeds_text, signed
 from mabrfl.experiments.text_tables import TextTable
 
 _NOTABLE = 1.0
@@ -25,8 +25,8 @@ _NOTABLE = 1.0
 
 def html_tiles(results: Sequence[Results]) -> Markup:
     """Return the whole in a few numbers."""
-    cells = [cell for one in results for cell in one.cells]
-    counts = Counter(cell.status for cell in cells)
+    cells = [cell for one in results for grid in arrange(one.cells) for cell in grid.cells]
+    counts = Counter(map(outcome, cells))
     words = {status: f"{'run' if counts[status] == 1 else 'runs'} {STATUS_WORDS[status]}" for status in STATUSES}
     tiles = [(str(counts[status]), words[status]) for status in STATUSES if counts[status] or status == "done"]
     seconds = sum(cell.measured("seconds") or 0.0 for cell in cells)
@@ -120,13 +120,23 @@ def _signed(value: float) -> Markup:
 
 
 def html_text_table(table: TextTable) -> Markup:
-    """Return a table of words and numbers, with its note."""
-    sides = ["left" if side == "l" else None for side in table.sides]
-    lines = [
-        element("tr", [element("td", cell, class_=side) for cell, side in zip(row, sides, strict=True)])
-        for row in table.rows
-    ]
-    return join([_scrolling(table.head, lines, table.title, sides), element("p", table.note, class_="note")])
+    """Return a table of words and numbers, with its note; what a row is of stays in sight while the rest scrolls."""
+    sides = ["left" if side == "l" else None for side in table.sides[table.names :]]
+    kinds = ["share" if side == "r" else None for side in table.sides[: table.names]]
+    lines, last = [], ""
+    for row, told in zip(table.rows, table.row_names(), strict=True):
+        spans = [element("span", name, class_=kind) for name, kind in zip(told, kinds, strict=True) if name]
+        cells = [element("td", cell, class_=side) for cell, side in zip(row[table.names :], sides, strict=True)]
+        again = "again" if told[0] == last else None
+        lines.append(
+            element(
+                "tr", element("th", join(spans, between=" "), class_="stay names", scope="row"), cells, class_=again
+            )
+        )
+        last = told[0]
+    head = [", ".join(table.head[: table.names]), *table.head[table.names :]]
+    scrolling = _scrolling(head, lines, table.title, ["stay names", *sides])
+    return join([scrolling, element("p", table.note, class_="note")])
 
 
 def html_ranks(table: Table, found: Sequence[Ranking]) -> Markup:
@@ -151,14 +161,15 @@ def html_unfinished(results: Sequence[Results]) -> Markup:
     """Return every run that is planned and not done, with the reason if it failed."""
     lines = []
     for place, cell in _placed(results):
-        if cell.status != "done":
-            why = _text(cell.error, "error")
+        state = outcome(cell)
+        if state != "done":
+            why = _text(cell.error, "error") if cell.status != "done" else "ended without an accuracy"
             kind = _text(cell.error, "kind")
             if cell.status == "running":
                 why = f"{cell.rounds_done} of {cell.config['rounds']} rounds"
-            state = element("td", STATUS_WORDS[cell.status], class_=f"left {cell.status}")
+            became = element("td", STATUS_WORDS[state], class_=f"left {state}")
             reason = element("td", f"{kind}: {why}" if kind and why else why, class_="left wide")
-            lines.append(element("tr", element("td", place, class_="left wide"), state, reason))
+            lines.append(element("tr", element("td", place, class_="left wide"), became, reason))
     if not lines:
         return element("p", "None: every planned run is done.")
     return _scrolling(["Run", "state", ""], lines, "Unfinished runs", ["left", "left", "left"])
@@ -171,8 +182,8 @@ def html_runs(results: Sequence[Results]) -> list[Markup]:
 
 def _run(place: str, cell: Cell) -> Markup:
     accuracy = cell.measured("final_accuracy")
-    shown = STATUS_WORDS[cell.status] if accuracy is None else f"{accuracy:.2f} %"
-    colour = "seeds" if accuracy is not None else f"seeds {cell.status}"
+    shown = STATUS_WORDS[outcome(cell)] if accuracy is None else f"{accuracy:.2f} %"
+    colour = "seeds" if accuracy is not None else f"seeds {outcome(cell)}"
     said = element("summary", place, " ", element("span", shown, class_=colour))
     origin = {"key": cell.key, **cell.manifest}
     facts: dict[str, Any] = {"summary": cell.summary, "events": cell.events or None, "error": cell.error}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -188,14 +189,33 @@ def load_all(paths: list[Path] | list[str]) -> list[Results]:
     ]
 
 
-def _once(cells: list[Cell]) -> list[Cell]:
+def one_per_seed(cells: Iterable[Cell]) -> list[Cell]:
+    """Return cells that differ by nothing but their seed, by seed, each seed once: where it got furthest.
+
+    One run may have two keys, since what has no effect on it can be written in two ways: 0.3 of 50 attackers, and 15.
+    """
+    return sorted(_furthest(cells, lambda cell: cell.config["seed"]), key=lambda cell: int(cell.config["seed"]))
+
+
+def _once(cells: Iterable[Cell]) -> list[Cell]:
     """Return one cell per key: the one that got furthest, and the first of those."""
-    best: dict[str, Cell] = {}
-    for cell in cells:
-        other = best.get(cell.key)
-        if other is None or STATUSES.index(cell.status) < STATUSES.index(other.status):
-            best[cell.key] = cell
-    return [cell for cell in cells if best[cell.key] is cell]
+    return _furthest(cells, lambda cell: cell.key)
+
+
+def _furthest(cells: Iterable[Cell], same: Callable[[Cell], Hashable]) -> list[Cell]:
+    """Of cells that are the same, keep one: a finished one, or the one with most rounds, and the first of those."""
+    found = list(cells)
+    best: dict[Hashable, Cell] = {}
+    for cell in found:
+        other = best.setdefault(same(cell), cell)
+        if _standing(cell) < _standing(other):
+            best[same(cell)] = cell
+    return [cell for cell in found if best[same(cell)] is cell]
+
+
+def _standing(cell: Cell) -> tuple[bool, int, int]:
+    """Return how far a cell got, the furthest first."""
+    return cell.status != "done", -cell.rounds_done, STATUSES.index(cell.status)
 
 
 def _load(path: Path, rounds: bool) -> Results | None:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from mabrfl.experiments.comparison import Agreement, Ranking, agreements, compared_columns, rankings
+from mabrfl.experiments.latex_tables import escape_latex, latex_document, latex_line, latex_table
 from mabrfl.experiments.layout import Column, Row
-from mabrfl.experiments.tables import BEGUN_NOTE, Entry, Table, difference_text, entry_text, signed
-from mabrfl.experiments.text_tables import (
-    escape_latex,
-    latex_float,
-    latex_line,
-    markdown_rows,
-    markdown_text,
-    with_shares,
-)
+from mabrfl.experiments.tables import BEGUN_NOTE, FAILED_NOTE, Entry, Table, difference_text, entry_text, signed
+from mabrfl.experiments.text_tables import markdown_rows, markdown_text, with_shares
 
 
 def markdown(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False) -> str:
@@ -48,17 +43,34 @@ def _markdown_table(table: Table, compare: bool) -> str:
     for row, share in with_shares(grid.rows):
         entries = [_markdown_entry(table, table.at(row, column), compare) for column in grid.columns]
         lines.append([share, markdown_text(row.label), *entries])
-    notes = " ".join([*table.notes(compare=compare), legend(compare)])
+    notes = " ".join([*table.notes(compare=compare), legend(table, compare=compare)])
     return f"**{markdown_text(grid.setting.title)}**\n\n{markdown_rows(lines)}\n{markdown_text(notes)}\n"
 
 
-def legend(compare: bool) -> str:
-    """Return how to read a table, in a sentence or two."""
-    below = " Below ours: the paper's figure and the difference in points." if compare else ""
-    return (
-        "Bold: best of the row; italics: second best; FedAvg, the baseline, is not ranked."
-        f"{below} A dash: not run yet; {BEGUN_NOTE}; empty: not part of the experiment."
-    )
+def legend(table: Table, *, compare: bool, best: str = "Bold", second: str = "italics") -> str:
+    """Return how to read a table, in a few sentences.
+
+    Parameters
+    ----------
+    table
+        Which one; what does not occur in it is not explained.
+    compare
+        Whether the paper's figures are in it.
+    best, second
+        How the best of a row and the second best look.
+    """
+    columns = table.grid.columns
+    ranked = sum(column.ranked for column in columns)
+    parts = [f"{best}: best of the row; {second}: second best"] if ranked > 1 else []
+    if parts and ranked < len(columns):
+        others = dict.fromkeys(replace(column, variant="").label for column in columns if not column.ranked)
+        parts.append(f"not ranked: {', '.join(others)}")
+    if parts and table.unmarked_rows:
+        parts.append("no marks in a row of which a ranked defense is not run yet")
+    sentences = ["; ".join(parts)] if parts else []
+    sentences += ["Below ours: the paper's figure and the difference in points"] if compare else []
+    words = ["A dash: not run yet", BEGUN_NOTE, *([FAILED_NOTE] if table.failures else [])]
+    return ". ".join([*sentences, f"{'; '.join(words)}; empty: not part of the experiment."])
 
 
 def _markdown_entry(table: Table, entry: Entry, compare: bool) -> str:
@@ -119,37 +131,34 @@ def rank_text(ranking: Ranking, column: Column) -> str:
 
 
 def latex(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False) -> str:
-    r"""Return tables in LaTeX, with ``booktabs``; best in bold, second best underlined.
+    """Return tables in LaTeX; best in bold, second best underlined. A comment says which packages they need.
 
     See :func:`markdown` for the parameters.
     """
-    parts = ["% \\usepackage{booktabs}\n"]
+    parts = []
     for table in tables:
         parts.append(_latex_table(table, compare and table.compares))
         if ranks and (found := rankings(table)):
             parts.append(_latex_ranks(table, found))
         if ranks and (near := agreements(table)):
             parts.append(_latex_differences(table, near))
-    return "\n".join(parts)
+    return latex_document(parts)
 
 
 def _latex_table(table: Table, compare: bool) -> str:
-    grid = table.grid
-    lines = [
-        latex_line(["Attackers", "Attack", *(escape_latex(column.label) for column in grid.columns)]),
-        r"\midrule",
-    ]
+    grid, lines = table.grid, []
     for row, share in with_shares(grid.rows):
         if share and row != grid.rows[0]:
             lines.append(r"\addlinespace")
         entries = [_latex_entry(table, table.at(row, column)) for column in grid.columns]
-        lines.append(latex_line([escape_latex(share), escape_latex(row.label), *entries]))
-        if compare:
-            below = [difference_text(table.at(row, column)) for column in grid.columns]
+        below = [difference_text(table.at(row, column)) if compare else "" for column in grid.columns]
+        lines.append(latex_line([escape_latex(share), escape_latex(row.label), *entries], together=any(below)))
+        if any(below):
             lines.append(latex_line(["", r"\scriptsize paper", *(_latex_small(text) for text in below)]))
-    notes = legend(compare).replace("italics", "underlined")
+    notes = legend(table, compare=compare, second="underlined")
     caption = escape_latex(" ".join([f"{grid.setting.title}.", *table.notes(compare=compare), notes]))
-    return latex_float("rl" + "r" * len(grid.columns), lines, caption)
+    head = ["Attackers", "Attack", *(column.label for column in grid.columns)]
+    return latex_table("rl" + "r" * len(grid.columns), head, lines, caption)
 
 
 def _latex_entry(table: Table, entry: Entry) -> str:
@@ -164,20 +173,20 @@ def _latex_small(text: str) -> str:
 
 def _latex_ranks(table: Table, found: Sequence[Ranking]) -> str:
     columns = compared_columns(table)
-    names = [escape_latex(column.label) for column in columns]
-    lines = [latex_line(["Attackers", "Attack", *names, "pairs alike", r"Kendall's $\tau$"]), r"\midrule"]
+    head = ["Attackers", "Attack", *(column.label for column in columns), "pairs alike", "Kendall's τ"]
+    lines = []
     for ranking, (row, share) in zip(found, with_shares([one.row for one in found]), strict=True):
         cells = [rank_text(ranking, column) for column in columns]
         cells += [f"{ranking.alike} of {ranking.pairs}", escape_latex(tau_text(ranking))]
         lines.append(latex_line([escape_latex(share), escape_latex(row.label), *cells]))
     caption = escape_latex(f"{table.grid.setting.title}. {ranks_note(found)}")
-    return latex_float("rl" + "r" * (len(columns) + 2), lines, caption)
+    return latex_table("rl" + "r" * (len(columns) + 2), head, lines, caption)
 
 
 def _latex_differences(table: Table, found: Sequence[Agreement]) -> str:
-    lines = [latex_line(["Defense", "rows", "mean difference", "mean distance", "largest difference", "where"])]
-    lines += [r"\midrule", *(latex_line([escape_latex(cell) for cell in difference_cells(one)]) for one in found)]
-    return latex_float("lrrrrl", lines, escape_latex(f"{table.grid.setting.title}. {DIFFERENCES_NOTE}"))
+    head = ["Defense", "rows", "mean difference", "mean distance", "largest difference", "where"]
+    lines = [latex_line([escape_latex(cell) for cell in difference_cells(one)]) for one in found]
+    return latex_table("lrrrrl", head, lines, escape_latex(f"{table.grid.setting.title}. {DIFFERENCES_NOTE}"))
 
 
 _FIELDS = (
@@ -207,7 +216,7 @@ def as_csv(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False
 
 def _csv_line(table: Table, row: Row, column: Column, entry: Entry) -> dict[str, object]:
     setting = table.grid.setting
-    difference = None if entry.difference is None else signed(entry.difference).replace("−", "-").replace("±", "")
+    difference = None if entry.mean is None or entry.paper is None else entry.mean - entry.paper
     return {
         "dataset": setting.dataset,
         "model": setting.model,
@@ -219,7 +228,7 @@ def _csv_line(table: Table, row: Row, column: Column, entry: Entry) -> dict[str,
         "defense": column.defense,
         "preset": column.preset,
         "selector": column.selector,
-        "defense_variant": column.variant,
+        "defense_variant": ", ".join(part for part in (column.way, column.variant) if part),
         "metric": table.metric,
         "status": entry.state,
         "mean": entry.mean,

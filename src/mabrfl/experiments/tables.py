@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -19,6 +20,8 @@ METRICS: Mapping[str, str] = {
 }
 Mark = Literal["", "best", "second"]
 _DECIMALS = 2
+_NOT_DONE: tuple[Status, ...] = ("failed", "running")
+"""What is told of besides how many runs are done."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Entry:
     paper
         The paper's figure, if it has one.
     mark
-        Whether this is the best or the second best defense of its row.
+        Whether this is the best or the second best defense of its row; nobody is as long as one is not run.
     """
 
     status: Status | Literal["unplanned"]
@@ -83,13 +86,21 @@ class Table:
         return {entry.seeds for entry in self.entries.values() if entry.seeds}
 
     @property
+    def unmarked_rows(self) -> tuple[Row, ...]:
+        """The rows with a number in which there are no marks, since another defense is planned and not run yet."""
+        return tuple(row for row in self.grid.begun_rows if not _is_run(self._ranked(row)))
+
+    def _ranked(self, row: Row) -> list[Entry]:
+        return [self.at(row, column) for column in self.grid.columns if column.ranked]
+
+    @property
     def compares(self) -> bool:
         """Whether any place has a figure of the paper beside it."""
         return any(entry.paper is not None and entry.planned for entry in self.entries.values())
 
     def notes(self, *, compare: bool = True) -> list[str]:
         """Return what a reader must know, a sentence each; with ``compare`` also about the paper's figures."""
-        notes = [f"{self.grid.setting.description}.", f"{_capital(METRICS[self.metric])}, {self._over_seeds()}."]
+        notes = [f"{self.grid.setting.description}.", f"{_capital(METRICS[self.metric])}{self._over_seeds()}."]
         table = paper.paper_table(self.grid.setting.dataset)
         if table is not None and compare and self.compares:
             rounds = paper.settings()["rounds"]
@@ -101,16 +112,21 @@ class Table:
     def _over_seeds(self) -> str:
         several = {count for count in self.seed_counts if count > 1}
         if not several:
-            return "one seed"
+            return ", one seed" if self.seed_counts else ""
         told = f"over {min(several)} seeds" if len(several) == 1 else "with the number of seeds in brackets"
         single = "; one seed where there is no ±" if 1 in self.seed_counts else ""
-        return f"mean ± standard deviation {told}{single}"
+        return f", mean ± standard deviation {told}{single}"
+
+    @property
+    def failures(self) -> int:
+        """How many runs failed."""
+        return sum(entry.failed for entry in self.entries.values())
 
     def _progress(self) -> str:
         cells = self.grid.cells
-        counts = {status: sum(cell.status == status for cell in cells) for status in ("done", "failed", "running")}
+        counts = Counter(outcome(cell, self.metric) for cell in cells)
         words = [f"{counts['done']} of {len(cells)} runs done"]
-        words += [f"{counts[status]} {STATUS_WORDS[status]}" for status in ("failed", "running") if counts[status]]
+        words += [f"{counts[status]} {STATUS_WORDS[status]}" for status in _NOT_DONE if counts[status]]
         return ", ".join(words) + "."
 
 
@@ -133,10 +149,16 @@ def _table(grid: Grid, metric: Metric) -> Table:
         plain = {
             column: entry_of(grid.at(row, column), metric, grid.paper_accuracy(row, column)) for column in grid.columns
         }
-        marks = _marks({column: entry.mean for column, entry in plain.items() if column.ranked})
+        ranked = {column: entry for column, entry in plain.items() if column.ranked}
+        marks = _marks({column: entry.mean for column, entry in ranked.items()}) if _is_run(ranked.values()) else {}
         for column, entry in plain.items():
             entries[row, column] = Entry(**{**vars(entry), "mark": marks.get(column, "")})
     return Table(grid, metric, entries)
+
+
+def outcome(cell: Cell, metric: Metric = "final_accuracy") -> Status:
+    """Return what became of a run: one that ended without a number has failed, whatever it says of itself."""
+    return "failed" if cell.status == "done" and cell.measured(metric) is None else cell.status
 
 
 def entry_of(cells: Sequence[Cell], metric: Metric, known: float | None = None) -> Entry:
@@ -144,8 +166,7 @@ def entry_of(cells: Sequence[Cell], metric: Metric, known: float | None = None) 
     if not cells:
         return Entry("unplanned", paper=known)
     values = [value for value in (cell.measured(metric) for cell in cells) if value is not None]
-    # A run that ended without a number (its model was not finite, say) has failed, whatever it says of itself.
-    failed = sum(cell.status == "failed" for cell in cells) + sum(cell.status == "done" for cell in cells) - len(values)
+    failed = sum(outcome(cell, metric) == "failed" for cell in cells)
     status: Status = "missing"
     for better in ("running", "failed"):
         status = better if any(cell.status == better for cell in cells) else status
@@ -156,6 +177,11 @@ def entry_of(cells: Sequence[Cell], metric: Metric, known: float | None = None) 
         return Entry("failed" if failed else status, planned=len(cells), failed=failed, paper=known, begun=begun)
     deviation = statistics.stdev(values) if len(values) > 1 else None
     return Entry("done", statistics.fmean(values), deviation, len(values), len(cells), failed, known)
+
+
+def _is_run(entries: Iterable[Entry]) -> bool:
+    """Whether every one that is planned came to an end: the best of what happens to be run first is not the best."""
+    return not any(entry.status in ("running", "missing") for entry in entries)
 
 
 def _marks(means: Mapping[Column, float | None]) -> dict[Column, Mark]:
@@ -189,6 +215,7 @@ def begun_text(entry: Entry) -> str:
 
 
 BEGUN_NOTE = "begun: stopped, or still at work, before the last round"
+FAILED_NOTE = "failed: ended by an error, or without a number, as when the model is not finite any more"
 
 
 def seeds_text(entry: Entry, counts: Collection[int]) -> str:

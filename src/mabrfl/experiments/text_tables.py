@@ -7,28 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mabrfl.experiments.latex_tables import escape_latex, latex_document, latex_line, latex_table
 from mabrfl.experiments.layout import Row
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "_": r"\_",
-    "%": r"\%",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "—": "---",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "τ": r"$\tau$",
-}
 
 
 @dataclass(frozen=True)
@@ -47,6 +27,8 @@ class TextTable:
         As many texts each as ``head`` has.
     note
         What a reader must know.
+    names
+        How many columns, from the first, say what a row is of; if the first is empty it is that of the row above.
     """
 
     title: str
@@ -54,6 +36,15 @@ class TextTable:
     sides: str
     rows: Sequence[Sequence[str]]
     note: str
+    names: int = 1
+
+    def row_names(self) -> list[tuple[str, ...]]:
+        """Return what each row is of, with what is not repeated filled in."""
+        told: list[tuple[str, ...]] = []
+        for row in self.rows:
+            above = told[-1] if told else ("",) * self.names
+            told.append((row[0] or above[0], *row[1 : self.names]))
+        return told
 
     def markdown(self) -> str:
         """Return the table in Markdown."""
@@ -62,10 +53,10 @@ class TextTable:
         return f"**{markdown_text(self.title)}**\n\n{markdown_rows(lines)}\n{markdown_text(self.note)}\n"
 
     def latex(self) -> str:
-        r"""Return the table in LaTeX, with ``booktabs``."""
-        head, *body = (latex_line([escape_latex(cell) for cell in row]) for row in (self.head, *self.rows))
+        """Return the table in LaTeX."""
+        lines = [latex_line([escape_latex(cell) for cell in row]) for row in self.rows]
         caption = escape_latex(f"{self.title}. {self.note}")
-        return "% \\usepackage{booktabs}\n\n" + latex_float(self.sides, [head, r"\midrule", *body], caption)
+        return latex_document([latex_table(self.sides, self.head, lines, caption)])
 
 
 def with_shares(rows: Sequence[Row]) -> list[tuple[Row, str]]:
@@ -92,29 +83,3 @@ def _padded(cell: str, width: int, side: str) -> str:
 def markdown_text(text: str) -> str:
     """Escape what Markdown would take for markup."""
     return re.sub(r"([\\`*_\[\]|])", r"\\\1", html.escape(" ".join(text.split()), quote=False))
-
-
-def latex_float(columns: str, lines: Sequence[str], caption: str) -> str:
-    """Return lines as a table over the width of the page."""
-    body = "\n".join(lines)
-    return (
-        "\\begin{table*}\n\\centering\n\\setlength{\\tabcolsep}{4pt}\n"
-        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
-        f"\\caption{{{caption}}}\n\\end{{table*}}\n"
-    )
-
-
-def latex_line(cells: Sequence[str]) -> str:
-    """Return the cells of one line."""
-    return " & ".join(cells) + r" \\"
-
-
-def escape_latex(text: str) -> str:
-    r"""Return text in which LaTeX sees no commands.
-
-    Examples
-    --------
-    >>> print(escape_latex("30% of a_b"))
-    30\% of a\_b
-    """
-    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
