@@ -86,7 +86,7 @@ def test_the_number_of_seeds_is_said_where_it_differs() -> None:
     cells += [make_cell(90.0 + seed, defense="median", seed=seed, **LIE) for seed in range(3)]
     cells += [make_cell(95.0, defense="faba", **LIE)]
     text = markdown([only(cells)], compare=False)
-    assert body(text)[0][2:] == ["**95.00**", "90.50 ± 0.71 (2)", "*91.00 ± 1.00 (3)*"]
+    assert body(text)[0][2:] == ["**95.00**", "*90.50 ± 0.71 (2)*", "*91.00 ± 1.00 (3)*"]
     assert "the number of seeds in brackets; one seed where there is no ±" in text
 
 
@@ -276,6 +276,39 @@ def test_options_that_differ_make_columns_and_attack_options_make_rows() -> None
     (grid,) = arrange(cells)
     assert [column.label for column in grid.columns] == ["MAB-RFL paper, alpha=-0.1", "MAB-RFL paper, alpha=-0.5"]
     assert [row.label for row in grid.rows] == ["LIE, ddof=0", "LIE, ddof=1"]
+
+
+def test_an_attack_is_called_what_the_sweep_calls_it_at_every_share_of_attackers() -> None:
+    bounded = {"attack": "agr-krum", "attack_options": {"gamma_init": 0.75}}
+    plain = [make_cell(90.0, defense="krum", attack="agr-krum", attackers=share) for share in (0.1, 0.3)]
+    told = make_cell(80.0, defense="krum", attackers=0.3, axes={"attack": "AGRT, bounded"}, **bounded)
+    elsewhere = make_cell(70.0, defense="krum", attackers=0.1, **bounded)
+    aliased = make_cell(60.0, defense="krum", attack="label-flip", attackers=0.3, axes={"attack": "LF"})
+    (grid,) = arrange([*plain, elsewhere, told, aliased])
+    assert [(row.share, row.label) for row in grid.rows] == [
+        ("10%", "AGRT"),
+        ("10%", "AGRT, bounded"),
+        ("30%", "AGRT"),
+        ("30%", "AGRT, bounded"),
+        ("30%", "LF"),
+    ]
+
+
+def test_marks_and_ranks_go_by_the_seeds_that_all_have_and_the_legend_says_so() -> None:
+    """Krum is better with the one seed that both have; the mean over all its seeds would be worse."""
+    seeds = {0: 97.0, 1: 90.0, 2: 90.0}
+    cells = [compared_cell(value, defense="krum", seed=seed, **LIE) for seed, value in seeds.items()]
+    table = only([*cells, compared_cell(96.0, defense="mab-rfl", seed=0, **LIE)])
+    marks = {column.label: table.at(table.grid.rows[0], column).mark for column in table.grid.columns}
+    assert marks == {"Krum": "best", "MAB-RFL paper": "second"}
+    (ranking,) = rankings(table)
+    assert {column.label: rank for column, rank in ranking.ours.items()} == {"Krum": 1, "MAB-RFL paper": 2}
+    text = markdown([table], ranks=True)
+    assert "second best; by the seeds that all ranked defenses of a row have" in text
+    assert "among those that both have, by the seeds that all of these have;" in text
+    assert "by the seeds" not in markdown([only(cells)], ranks=True)
+    nothing_in_common = [*cells[1:], compared_cell(96.0, defense="mab-rfl", seed=0, **LIE)]
+    assert markdown([only(nothing_in_common)], compare=False).count("**96.00**") == 1
 
 
 def test_where_several_options_differ_only_the_unusual_ones_are_named() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from mabrfl.experiments.layout import MAB_RFL, Column, Row
-from mabrfl.experiments.tables import Table, shown
+from mabrfl.experiments.tables import Table, fair_means, shown
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,13 @@ def rankings(table: Table) -> list[Ranking]:
 
 
 def _ranking(table: Table, row: Row) -> Ranking:
-    ours: dict[Column, float] = {}
-    papers: dict[Column, float] = {}
-    for column in compared_columns(table):
-        entry = table.at(row, column)
-        if entry.mean is not None and entry.paper is not None:
-            ours[column], papers[column] = shown(entry.mean), shown(entry.paper)
+    entries = {column: table.at(row, column) for column in compared_columns(table)}
+    papers = {
+        column: shown(entry.paper)
+        for column, entry in entries.items()
+        if entry.mean is not None and entry.paper is not None
+    }
+    ours = {column: shown(mean) for column, mean in fair_means(table.grid, row, list(papers), table.metric).items()}
     pairs = list(combinations(ours, 2))
     orders = [(_order(ours[a], ours[b]), _order(papers[a], papers[b])) for a, b in pairs]
     alike = sum(first == second for first, second in orders)

@@ -6,14 +6,11 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeGuard
 
-from mabrfl.catalog import KINDS, known_name
 from mabrfl.config.toml import one_line
-from mabrfl.errors import ConfigError
 from mabrfl.experiments.cells import flat, value_label
 from mabrfl.experiments.layout import Column, column_of, column_order
-from mabrfl.experiments.naming import attack_name
+from mabrfl.experiments.naming import attack_name, is_label
 from mabrfl.experiments.results import Cell, one_per_seed
 from mabrfl.experiments.settings import unused_of
 
@@ -153,24 +150,11 @@ def _points(cell: Cell) -> dict[str, str]:
     for axis, value in cell.axes.items():
         if axis in _WITHOUT_NAME:
             continue
-        if _is_label(axis, value, settings.get(axis)):
-            points[axis] = one_line(value)
+        if is_label(axis, value, settings.get(axis)):
+            points[axis] = one_line(str(value))
         elif axis not in _IN_COLUMNS:
             points[axis] = _setting(axis, settings.get(axis, value_label(value)))
     return points
-
-
-def _is_label(axis: str, value: object, setting: str | None) -> TypeGuard[str]:
-    """Whether an axis has a point of another name than its setting's value; an alias is no other name."""
-    if not isinstance(value, str) or value == setting or (setting is None and "." in axis):
-        return False
-    for kind in KINDS:
-        if kind == f"{axis}s":
-            try:
-                return known_name(kind, value) != setting
-            except ConfigError:
-                return True
-    return True
 
 
 def _attack(cell: Cell) -> str:

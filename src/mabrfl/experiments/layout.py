@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from mabrfl.config.toml import one_line
 from mabrfl.experiments import paper
 from mabrfl.experiments.comparable import is_comparable
-from mabrfl.experiments.naming import attack_name, defense_name, selector_name
+from mabrfl.experiments.naming import attack_name, defense_name, is_label, selector_name
 from mabrfl.experiments.results import Cell, one_per_seed
 from mabrfl.experiments.settings import PARTITION, TRAINING, Setting, by_setting
 
@@ -38,11 +38,16 @@ _NOT_OF_A_COLUMN = frozenset(
 
 @dataclass(frozen=True)
 class Row:
-    """A share of attackers and what they do; ``variant`` tells apart attacks of one name."""
+    """A share of attackers and what they do.
+
+    ``told`` is what a sweep calls the attack, if that is another name than its own. ``variant`` tells apart attacks of
+    one name.
+    """
 
     percent: float
     attack: str
     variant: str = ""
+    told: str = ""
 
     @property
     def share(self) -> str:
@@ -56,8 +61,8 @@ class Row:
 
     @property
     def label(self) -> str:
-        """The attack as the paper names it."""
-        name = attack_name(self.attack)
+        """The attack as the sweep or the paper names it."""
+        name = self.told or attack_name(self.attack)
         return f"{name}, {self.variant}" if self.variant else name
 
 
@@ -161,7 +166,7 @@ def slug(*parts: str) -> str:
 
 
 def _grid(setting: Setting, cells: Sequence[Cell]) -> Grid:
-    rows = _with_variants([_row(cell) for cell in cells])
+    rows = _with_variants(_rows(cells))
     columns = _with_selectors(_with_variants([_column(cell) for cell in cells]))
     places: dict[tuple[Row, Column], list[Cell]] = {}
     for cell, row, column in zip(cells, rows, columns, strict=True):
@@ -206,8 +211,27 @@ def _variant(settings: Mapping[str, str], values: Mapping[str, Counter[str]]) ->
     return one_line(", ".join(f"{key.rpartition('.')[2]}={settings[key]}" for key in varied))
 
 
-def _row(cell: Cell) -> tuple[Row, dict[str, str]]:
-    return Row(cell.percent, cell.config["attack"]), _flat(cell.config.get("attack_options"), "attack_options.")
+def _rows(cells: Sequence[Cell]) -> list[tuple[Row, dict[str, str]]]:
+    """Return each cell's row and the options of its attack; one attack has one name, whatever the share."""
+    options = [_flat(cell.config.get("attack_options"), "attack_options.") for cell in cells]
+    attacks = [
+        json.dumps([cell.config["attack"], told], sort_keys=True) for cell, told in zip(cells, options, strict=True)
+    ]
+    names: dict[str, str] = {}
+    for cell, attack in zip(cells, attacks, strict=True):
+        names[attack] = names.get(attack) or _told(cell)
+    return [
+        (Row(cell.percent, cell.config["attack"], told=names[attack]), settings)
+        for cell, attack, settings in zip(cells, attacks, options, strict=True)
+    ]
+
+
+def _told(cell: Cell) -> str:
+    """Return what the sweep calls a cell's attack, if it is another name than the attack's own."""
+    attack = cell.config["attack"]
+    name = cell.axes.get("attack")
+    told = one_line(str(name)) if is_label("attack", name, attack) else ""
+    return told if told != attack_name(attack) else ""
 
 
 def _column(cell: Cell) -> tuple[Column, dict[str, str]]:
@@ -235,7 +259,13 @@ def _flat(settings: Any, prefix: str = "") -> dict[str, str]:
 
 def _row_order(row: Row) -> tuple[Any, ...]:
     order = list(paper.attack_names())
-    return row.percent, order.index(row.attack) if row.attack in order else len(order), row.attack, row.variant
+    return (
+        row.percent,
+        order.index(row.attack) if row.attack in order else len(order),
+        row.attack,
+        row.told,
+        row.variant,
+    )
 
 
 def column_order(column: Column) -> tuple[Any, ...]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mabrfl.catalog import KINDS, known_name
 from mabrfl.config.toml import one_line
+from mabrfl.errors import ConfigError
 from mabrfl.experiments import paper
 
 _DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "digits": "digits"}
@@ -51,6 +53,19 @@ def selector_name(selector: str) -> str:
 def own_name(name: str) -> str:
     """Return how something that is not of this package is called: ``module:Name`` by its name alone."""
     return one_line(name.rpartition(":")[2] or name)
+
+
+def is_label(axis: str, value: object, setting: str | None) -> bool:
+    """Whether an axis has a point of another name than its setting's value; an alias is no other name."""
+    if not isinstance(value, str) or value == setting or (setting is None and "." in axis):
+        return False
+    for kind in KINDS:
+        if kind == f"{axis}s":
+            try:
+                return known_name(kind, value) != setting
+            except ConfigError:
+                return True
+    return True
 
 
 STATUS_WORDS: Mapping[str, str] = {"done": "done", "failed": "failed", "running": "begun", "missing": "missing"}

@@ -153,7 +153,7 @@ def html_ranks(table: Table, found: Sequence[Ranking]) -> Markup:
     alike, pairs = sum(one.alike for one in found), sum(one.pairs for one in found)
     said = f"Ranks beside the paper's: {alike} of {pairs} pairs of defenses are in the paper's order"
     names = ["Attack", *(column.label for column in columns), "pairs alike", "Kendall's τ"]
-    note = element("p", ranks_note(found), class_="note")
+    note = element("p", ranks_note(table, found), class_="note")
     return element("details", element("summary", said), _scrolling(names, lines, "Ranks"), note)
 
 

@@ -67,6 +67,8 @@ def legend(table: Table, *, compare: bool, best: str = "Bold", second: str = "it
         parts.append(f"not ranked: {', '.join(others)}")
     if parts and table.unmarked_rows:
         parts.append("no marks in a row of which a ranked defense is not run yet")
+    if parts and table.seeds_differ:
+        parts.append("by the seeds that all ranked defenses of a row have")
     sentences = ["; ".join(parts)] if parts else []
     sentences += ["Below ours: the paper's figure and the difference in points"] if compare else []
     words = ["A dash: not run yet", BEGUN_NOTE, *([FAILED_NOTE] if table.failures else [])]
@@ -91,15 +93,16 @@ def _markdown_ranks(table: Table, found: Sequence[Ranking]) -> str:
             [share, markdown_text(row.label), *cells, f"{ranking.alike} of {ranking.pairs}", tau_text(ranking)]
         )
     title = markdown_text(table.grid.setting.title)
-    return f"**{title}: ranks**\n\n{markdown_rows(lines)}\n{ranks_note(found)}\n"
+    return f"**{title}: ranks**\n\n{markdown_rows(lines)}\n{ranks_note(table, found)}\n"
 
 
-def ranks_note(found: Sequence[Ranking]) -> str:
+def ranks_note(table: Table, found: Sequence[Ranking]) -> str:
     """Return what ranks are, and how alike they are over all rows."""
+    seeds = ", by the seeds that all of these have" if table.seeds_differ else ""
     alike, pairs = sum(one.alike for one in found), sum(one.pairs for one in found)
     return (
-        "Rank of each defense in its row, and the paper's in brackets, among those that both have; τ is 1 for the "
-        f"paper's order and −1 for its reverse. {alike} of {pairs} pairs are in the paper's order."
+        f"Rank of each defense in its row, and the paper's in brackets, among those that both have{seeds}; τ is 1 for "
+        f"the paper's order and −1 for its reverse. {alike} of {pairs} pairs are in the paper's order."
     )
 
 
@@ -179,7 +182,7 @@ def _latex_ranks(table: Table, found: Sequence[Ranking]) -> str:
         cells = [rank_text(ranking, column) for column in columns]
         cells += [f"{ranking.alike} of {ranking.pairs}", escape_latex(tau_text(ranking))]
         lines.append(latex_line([escape_latex(share), escape_latex(row.label), *cells]))
-    caption = escape_latex(f"{table.grid.setting.title}. {ranks_note(found)}")
+    caption = escape_latex(f"{table.grid.setting.title}. {ranks_note(table, found)}")
     return latex_table("rl" + "r" * (len(columns) + 2), head, lines, caption)
 
 

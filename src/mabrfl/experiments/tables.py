@@ -94,6 +94,11 @@ class Table:
         return [self.at(row, column) for column in self.grid.columns if column.ranked]
 
     @property
+    def seeds_differ(self) -> bool:
+        """Whether the ranked defenses of some row have different numbers of seeds."""
+        return any(len({entry.seeds for entry in self._ranked(row) if entry.seeds}) > 1 for row in self.grid.rows)
+
+    @property
     def compares(self) -> bool:
         """Whether any place has a figure of the paper beside it."""
         return any(entry.paper is not None and entry.planned for entry in self.entries.values())
@@ -150,10 +155,32 @@ def _table(grid: Grid, metric: Metric) -> Table:
             column: entry_of(grid.at(row, column), metric, grid.paper_accuracy(row, column)) for column in grid.columns
         }
         ranked = {column: entry for column, entry in plain.items() if column.ranked}
-        marks = _marks({column: entry.mean for column, entry in ranked.items()}) if _is_run(ranked.values()) else {}
+        marks = _marks(fair_means(grid, row, list(ranked), metric)) if _is_run(ranked.values()) else {}
         for column, entry in plain.items():
             entries[row, column] = Entry(**{**vars(entry), "mark": marks.get(column, "")})
     return Table(grid, metric, entries)
+
+
+def fair_means(grid: Grid, row: Row, columns: Sequence[Column], metric: Metric) -> dict[Column, float]:
+    """Return the means of those of a row that have one, over the seeds that all of them have.
+
+    Seeds differ by more than defenses do: the mean of three seeds and the figure of one do not compare. Where no seed
+    is common to all, each has the mean over its own.
+    """
+    found = {
+        column: {
+            int(cell.config["seed"]): value
+            for cell in grid.at(row, column)
+            if (value := cell.measured(metric)) is not None
+        }
+        for column in columns
+    }
+    found = {column: values for column, values in found.items() if values}
+    common = set.intersection(*map(set, found.values())) if found else set()
+    return {
+        column: statistics.fmean(value for seed, value in values.items() if seed in common or not common)
+        for column, values in found.items()
+    }
 
 
 def outcome(cell: Cell, metric: Metric = "final_accuracy") -> Status:
@@ -184,9 +211,9 @@ def _is_run(entries: Iterable[Entry]) -> bool:
     return not any(entry.status in ("running", "missing") for entry in entries)
 
 
-def _marks(means: Mapping[Column, float | None]) -> dict[Column, Mark]:
+def _marks(means: Mapping[Column, float]) -> dict[Column, Mark]:
     """Mark the best and the second best; what reads the same is marked the same."""
-    read = {column: shown(mean) for column, mean in means.items() if mean is not None}
+    read = {column: shown(mean) for column, mean in means.items()}
     distinct = sorted(set(read.values()), reverse=True)
     if len(read) < 2:
         return {}
