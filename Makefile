@@ -41,7 +41,7 @@ demo: $(RUNTIME) ## MAB-RFL against FedAvg under attack, on digits, in about a m
 	$(BIN)/mabrfl demo $(ARGS)
 
 test: $(DEV) ## All tests but the slow ones
-	$(ONE_THREAD) $(BIN)/python -m pytest -q -m "not slow" -n $(JOBS) --dist loadfile $(ARGS)
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(DEV) ## The slow tests: whole runs on MNIST (set MABRFL_DATA, or have them fetched) and of Flower
 	$(ONE_THREAD) $(BIN)/python -m pytest -q -m slow $(ARGS)

@@ -1,5 +1,13 @@
 """What all tests share."""
 
+LONGEST = ("test_simulation.py", "test_results.py")
+"""Files of few tests that take a minute and more: they begin, so that none of them is waited for in the end."""
+
+
+def pytest_collection_modifyitems(items):
+    """Put the longest files first, and leave all others as they are."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
 
 def pytest_make_parametrize_id(config, val, argname):
     """Name bytes by their length: gzip writes the time into its header, and xdist needs the same names twice."""

@@ -182,12 +182,12 @@ def test_make_sweeps_names_what_could_not_be_packed_after_all_others_ran(tmp_pat
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
 def test_make_sweeps_goes_on_past_failed_cells_and_packs_nothing_after_an_error(tmp_path):
     made = make_sweeps(tmp_path, "*sweep*figure1a*) exit 9;; *sweep*selection*) exit 4;;", "ARGS=--jobs 1")
-    packed = [f"results/{name}.json.gz" for name in ("figure1a", "selection")]
+    packed = [f"results/{name}.json.gz" for name in ("figure1a", "selection", "table1-mnist-laptop")]
     adopted = [f"--from {path} " if (ROOT / path).exists() else "" for path in packed]
     assert made.stdout.splitlines() == [
         f"sweep experiments/figure1a.toml {adopted[0]}--time-budget 5m --jobs 1",
         f"pack runs/figure1a {packed[0]}",
         f"render {packed[0]}",
-        f"sweep experiments/selection.toml {adopted[1]}--time-budget 5m --jobs 1",
+        f"sweep experiments/selection.toml {adopted[1]}{adopted[2]}--time-budget 5m --jobs 1",
     ]
     assert made.returncode != 0

@@ -137,6 +137,18 @@ def test_accuracy_under_many_attacks_is_no_wider_than_a_page() -> None:
     assert all(len(axes.lines) == 1 for axes in visible(figure))
 
 
+def test_bars_of_the_deviation_end_where_accuracies_do() -> None:
+    clean = make_cell(97.0, defense="krum")
+    cells = [make_cell(final, defense="krum", seed=seed, **LIE) for seed, final in enumerate((9.8, 96.1))]
+    _, figure = only(draw([clean, *cells], "attackers"))
+    (axes,) = visible(figure)
+    ends = np.concatenate(
+        [np.asarray(part)[:, 1] for bars in axes.collections for part in bars.get_segments() if len(part)]
+    )
+    ends = ends[np.isfinite(ends)]
+    assert (ends.min(), ends.max()) == (0.0, 100.0)
+
+
 def test_accuracy_against_attackers_begins_where_nobody_attacks_and_has_gaps_where_runs_are_missing() -> None:
     cells = [*cells_of_a_table(), make_cell(60.0, defense="krum", attack="lie", attackers=0.4)]
     figure = draw(cells, "attackers")["attackers-mnist-mnist-cnn-small-4-rounds-lie"]

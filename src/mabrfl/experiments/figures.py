@@ -96,7 +96,8 @@ def _attackers(grid: Grid, rows: Sequence[Row], label: str, compare: bool) -> Fi
                 panels.explain(f"{column.label} without attackers", styles[column])
             continue
         longest = max(longest, drawn)
-        axes.errorbar(shares, means, yerr=deviations, capsize=2.5, markersize=5, clip_on=False, **styles[column])
+        within = np.minimum(deviations, [means, 100 - means])  # there is no accuracy below 0 or above 100
+        axes.errorbar(shares, means, yerr=within, capsize=2.5, markersize=5, clip_on=False, **styles[column])
         panels.explain(column.label, styles[column], marker=True)
         if compare:
             known = {row.percent: grid.paper_accuracy(row, column) for row in planned}
