@@ -292,6 +292,12 @@ def test_an_attack_is_called_what_the_sweep_calls_it_at_every_share_of_attackers
         ("30%", "AGRT, bounded"),
         ("30%", "LF"),
     ]
+    lines = csv.DictReader(io.StringIO(as_csv(tabulate([*plain, told]))))
+    assert {(line["attackers_percent"], line["attack_variant"]): line["mean"] for line in lines} == {
+        ("10", ""): "90.0",
+        ("30", ""): "90.0",
+        ("30", "AGRT, bounded"): "80.0",
+    }
 
 
 def test_marks_and_ranks_go_by_the_seeds_that_all_have_and_the_legend_says_so() -> None:
