@@ -8,10 +8,10 @@ JOBS ?= 2
 PIP_FLAGS ?=
 ARGS ?=
 # Experiments in order of value, and the longest time that `make sweeps` spends on each before it goes on to the next.
-SWEEPS ?= table1-mnist-laptop hardening hardening-ablation table1-mnist figure1a figure1b selection table1-cifar10-laptop
+SWEEPS ?= table1-mnist-laptop hardening hardening-ablation table1-mnist figure1a figure1b selection training table1-cifar10-laptop
 BUDGET ?= 2h
 # Other results that have cells of an experiment.
-SHARED := selection:table1-mnist-laptop table1-mnist-laptop:hardening
+SHARED := selection:table1-mnist-laptop training:table1-mnist-laptop training:table1-mnist table1-mnist-laptop:hardening
 # --force: packed results may lose finished runs of settings that have changed since.
 PACK_FLAGS ?=
 
