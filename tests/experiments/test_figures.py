@@ -252,6 +252,28 @@ def test_similarity_does_without_a_distance_that_was_not_recorded() -> None:
     series = {name: values for name, values in cell.series.items() if name != "largest_distance"}
     _, figure = only(draw([cell.model_copy(update={"series": series})], "similarity"))
     assert len(figure.axes) == 1
+    assert legend(figure) == ["largest cosine"]
+
+
+def test_a_defense_that_is_blind_to_one_attack_has_a_recall_of_nothing_there() -> None:
+    def harmless(cell: Cell) -> Cell:
+        nobody = [0] * len(cell.series["caught"])
+        missed = list(np.add(cell.series["caught"], cell.series["missed"]))
+        counts = {"caught": nobody, "honest_rejected": nobody, "missed": missed}
+        return cell.model_copy(update={"series": cell.series | counts})
+
+    flips: dict[str, Any] = {"attack": "label-flip", "attackers": 0.3}
+    cells = [make_cell(**LIE), harmless(make_cell(**flips)), harmless(make_cell(defense="fedavg", **flips))]
+    figures = draw([*cells, make_cell(defense="krum", **flips)], "detection")
+    assert len(figures) == 2
+    flipped = next(figure for stem, figure in figures.items() if stem.endswith("lf"))
+    # FedAvg rejects nobody anywhere, and so there is nothing to detect with.
+    assert legend(flipped) == ["Krum", "MAB-RFL paper"]
+    precision, recall = visible(flipped)
+    assert len(precision.lines) == 1
+    krums, ours = sorted((np.nanmax(line.get_ydata()) for line in recall.lines), reverse=True)
+    assert krums > 0
+    assert ours == 0
 
 
 def test_selection_leaves_out_those_who_select_everybody() -> None:

@@ -130,10 +130,10 @@ def _per_attack(
                 yield slug(name, grid.setting.title, label), draw(grid, used, columns, title)
 
 
-def _rejects(grid: Grid, row: Row, column: Column) -> bool:
-    """Whether the defense ever rejected anybody there."""
+def _rejects(grid: Grid, _row: Row, column: Column) -> bool:
+    """Whether the defense rejected anybody in any row: one that can, but is blind to an attack, is shown as such."""
     names = ("caught", "honest_rejected")
-    totals: list[Curve] = [curve(grid.done(row, column), name) for name in names]
+    totals: Iterator[Curve] = (curve(grid.done(row, column), name) for row in grid.rows for name in names)
     return any(bool(np.nansum(total.mean) > 0) for total in totals)
 
 

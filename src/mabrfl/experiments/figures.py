@@ -183,8 +183,8 @@ def _similarity(cells: Sequence[Cell], title: str) -> Figure:
         "largest_distance": {"color": LINES[1], "linestyle": "dashed", "linewidth": 1.9},
     }
     plot_curve(axes, curve(cells, "largest_cosine"), looks_of["largest_cosine"])
-    panels.explain("largest cosine (left)", looks_of["largest_cosine"])
     distance = curve(cells, "largest_distance")
+    panels.explain("largest cosine" if distance.empty else "largest cosine (left)", looks_of["largest_cosine"])
     if not distance.empty:
         right = axes.twinx()
         right.spines[["top", "left"]].set_visible(False)
