@@ -191,6 +191,25 @@ def test_a_defense_with_another_selector_is_a_column_of_its_own_without_a_figure
     assert {label: entry.paper for label, entry in found.items()} == {"Krum": 79.73, "Krum + ACS": None}
 
 
+def test_a_defense_has_the_name_that_the_sweep_gives_it_with_these_options() -> None:
+    strict: dict[str, Any] = {"defense": "mab-rfl", "preset": "paper", "defense_options": {"c_max": 0.5}}
+    cells = [
+        make_cell(90.0, defense="mab-rfl", preset="paper", axes={"defense": "mab-rfl"}, **LIE),
+        make_cell(91.0, axes={"defense": "ours, strict"}, **strict),
+        make_cell(92.0, axes={"defense": "ours, strict"}, **strict, **LIE),
+        make_cell(93.0, defense="krum", axes={"defense": "Krum"}, **LIE),
+    ]
+    (grid,) = arrange(cells)
+    assert [column.label for column in grid.columns] == ["Krum", "MAB-RFL paper", "ours, strict"]
+    # What the name does not stand for is said; where a run has another name, or none, the options are.
+    slower = make_cell(88.0, axes={"defense": "ours, strict"}, assumed_malicious=9, **strict, **LIE)
+    (grid,) = arrange([*cells, slower])
+    assert "ours, strict, assumed_malicious=9" in [column.label for column in grid.columns]
+    for other in ({}, {"defense": "mab-rfl"}, {"defense": "ours, stern"}):
+        (grid,) = arrange([*cells, make_cell(87.0, axes=other, seed=5, **strict, **LIE)])
+        assert "MAB-RFL paper, c_max=0.5" in [column.label for column in grid.columns]
+
+
 def test_missing_failed_running_and_unplanned_look_different() -> None:
     cells = [
         compared_cell(90.0, defense="krum"),

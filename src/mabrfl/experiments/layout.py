@@ -71,7 +71,8 @@ class Column:
     """A defense; for MAB-RFL its preset.
 
     ``variant`` tells apart columns that differ in some other setting. ``way`` is what a sweep calls its way of sampling
-    clients, if it has an axis of these; it says more than the selector's name.
+    clients, if it has an axis of these; it says more than the selector's name. ``told`` is what a sweep calls the
+    defense with these options.
     """
 
     defense: str
@@ -79,6 +80,7 @@ class Column:
     selector: str
     variant: str = ""
     way: str = ""
+    told: str = ""
 
     @property
     def own_selector(self) -> bool:
@@ -96,9 +98,9 @@ class Column:
 
     @property
     def label(self) -> str:
-        """The defense as the paper names it, with what the paper does not have."""
-        name = defense_name(self.defense)
-        if self.defense == MAB_RFL or self.preset != "paper":
+        """The defense as the sweep or the paper names it, with what the paper does not have."""
+        name = self.told or defense_name(self.defense)
+        if not self.told and (self.defense == MAB_RFL or self.preset != "paper"):
             name += f" {one_line(self.preset)}"
         if not self.own_selector and not self.way:
             name += f" + {selector_name(self.selector)}"
@@ -167,7 +169,7 @@ def slug(*parts: str) -> str:
 
 def _grid(setting: Setting, cells: Sequence[Cell]) -> Grid:
     rows = _with_variants(_rows(cells))
-    columns = _with_selectors(_with_variants([_column(cell) for cell in cells]))
+    columns = _with_selectors(_with_variants(_columns(cells)))
     places: dict[tuple[Row, Column], list[Cell]] = {}
     for cell, row, column in zip(cells, rows, columns, strict=True):
         places.setdefault((row, column), []).append(cell)
@@ -228,18 +230,37 @@ def _rows(cells: Sequence[Cell]) -> list[tuple[Row, dict[str, str]]]:
 
 def _told(cell: Cell) -> str:
     """Return what the sweep calls a cell's attack, if it is another name than the attack's own."""
-    attack = cell.config["attack"]
-    name = cell.axes.get("attack")
-    told = one_line(str(name)) if is_label("attack", name, attack) else ""
-    return told if told != attack_name(attack) else ""
+    told = _label(cell, "attack")
+    return told if told != attack_name(cell.config["attack"]) else ""
 
 
-def _column(cell: Cell) -> tuple[Column, dict[str, str]]:
-    config = cell.config
-    settings = {name: value for name, value in _flat(config).items() if name not in _NOT_OF_A_COLUMN}
-    assumed = config.get("assumed_malicious", cell.num_attackers)
+def _label(cell: Cell, axis: str) -> str:
+    """Return the label of the point that a cell has on an axis; nothing if it has none."""
+    name = cell.axes.get(axis)
+    return one_line(str(name)) if is_label(axis, name, cell.config[axis]) else ""
+
+
+def _columns(cells: Sequence[Cell]) -> list[tuple[Column, dict[str, str]]]:
+    """Return each cell's column and settings; a defense with its options has the sweep's name, if always the same."""
+    options = [_flat(cell.config.get("defense_options"), "defense_options.") for cell in cells]
+    keys = [(column_of(cell), json.dumps(own, sort_keys=True)) for cell, own in zip(cells, options, strict=True)]
+    names: dict[tuple[Column, str], set[str]] = defaultdict(set)
+    for cell, key in zip(cells, keys, strict=True):
+        names[key].add(_label(cell, "defense"))
+    found = []
+    for cell, key, own in zip(cells, keys, options, strict=True):
+        told = next(iter(names[key])) if len(names[key]) == 1 else ""
+        settings = {name: value for name, value in _settings(cell).items() if not (told and name in own)}
+        found.append((replace(key[0], way=_way(cell), told=told), settings))
+    return found
+
+
+def _settings(cell: Cell) -> dict[str, str]:
+    """Return what may tell apart two columns of one name."""
+    settings = {name: value for name, value in _flat(cell.config).items() if name not in _NOT_OF_A_COLUMN}
+    assumed = cell.config.get("assumed_malicious", cell.num_attackers)
     settings["assumed_malicious"] = "true" if assumed == cell.num_attackers else str(assumed)
-    return replace(column_of(cell), way=_way(cell)), settings
+    return settings
 
 
 def _way(cell: Cell) -> str:
@@ -277,4 +298,4 @@ def column_order(column: Column) -> tuple[Any, ...]:
         place = len(others) + (1 if column.defense == MAB_RFL else 2 if column.defense in _BASELINES else 0)
     preset = _PRESETS.index(column.preset) if column.preset in _PRESETS else len(_PRESETS)
     selector = (not column.own_selector, column.selector)
-    return place, column.defense, preset, column.preset, column.way, *selector, column.variant
+    return place, column.defense, preset, column.preset, column.way, *selector, column.told, column.variant
