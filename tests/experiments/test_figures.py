@@ -312,11 +312,45 @@ def test_ways_of_sampling_look_as_in_the_figure_of_them() -> None:
     assert [look["color"] for look in looks(columns).values()] == list(LINES[:3])
 
 
+def test_a_defense_with_other_options_has_a_colour_of_its_own_and_the_plain_one_the_known_look() -> None:
+    plain = [Column("mab-rfl", preset, "acs") for preset in ("paper", "hardened")]
+    told = Column("mab-rfl", "paper", "acs", told="MNIST's thresholds")
+    varied = Column("mab-rfl", "hardened", "acs", variant="history=0.5")
+    others = [Column(name, "paper", "all") for name in ("centered-clip", "dnc", "faba", "krum", "median", "fedavg")]
+    found = looks([told, plain[0], varied, plain[1], Column("mab-rfl", "reference", "acs"), *others])
+    assert len({look["color"] for look in found.values()}) == len(found)
+    alone = looks(plain)
+    assert [found[column] for column in plain] == [alone[column] for column in plain]
+    many = [Column("mab-rfl", "paper", "acs", variant=f"history={number}") for number in range(30)]
+    assert len(looks(many)) == len(many)
+
+
+def test_a_title_does_not_run_into_the_legend() -> None:
+    for attack in ("LIE", "AGRT, factor up to 1.5", "strikes: sign flip, 1 on, 2 off, and many more words of a label"):
+        panels = Panels(1, 1, title=f"MNIST, mnist-cnn-small, 40 rounds: {attack}", labels=["MAB-RFL paper"])
+        panels.at(0, 0)
+        panels.explain("MAB-RFL paper", {"color": "black"})
+        figure = panels.finish("round", "accuracy")
+        FigureCanvasAgg(figure).draw()
+        (told,) = figure.legends
+        (title,) = (text for text in figure.findobj(Text) if text.get_text() == figure.get_suptitle())
+        assert title.get_window_extent().x1 < told.get_window_extent().x0
+
+
 def test_isolation_shows_for_those_who_select_everybody_only_who_is_never_accepted_again() -> None:
     _, figure = only(draw([make_cell(90.0, defense="krum", **LIE)], "isolation"))
     (line,) = figure.axes[0].lines
     # All three attackers are accepted in round 1 for the last time.
     np.testing.assert_array_equal(line.get_ydata(), [0, 100, 100, 100, 100])
+
+
+def test_reputation_does_without_a_band_that_was_not_recorded() -> None:
+    cell = make_cell(90.0, defense="mab-rfl", **LIE)
+    series = {name: values for name, values in cell.series.items() if not name.startswith("low_belief")}
+    _, figure = only(draw([cell.model_copy(update={"series": series})], "reputation"))
+    (axes,) = figure.axes
+    assert len(axes.lines) == 2
+    assert not axes.collections
 
 
 def test_reputation_has_both_sides_with_a_band_each() -> None:

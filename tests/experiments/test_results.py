@@ -157,6 +157,7 @@ DAMAGES: dict[str, tuple[Any, str]] = {
     "an extra key": (lambda document: document.update(code="x"), "code: Extra inputs"),
     "a mistyped status": (lambda document: document["cells"][0].update(status="fine"), "cells.0.status"),
     "a done cell without summary": (lambda document: document["cells"][0].update(summary=None), "must have a summary"),
+    "series without rounds": (lambda document: document["cells"][0]["series"].pop("round"), "must have 'round'"),
     "series of two lengths": (lambda document: document["cells"][0]["series"]["loss"].pop(), "lists of one length"),
     "words in a series": (
         lambda document: document["cells"][0]["series"].update(loss=["a", "b", "c", "d"]),

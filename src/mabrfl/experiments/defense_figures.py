@@ -81,7 +81,8 @@ def _reputation(grid: Grid, rows: Sequence[Row], columns: Sequence[Column], titl
                 low, mean, high = (curve(cells, f"{name}_belief_{who}") for name in ("low", "mean", "high"))
                 if not mean.empty:
                     plot_curve(axes, mean, look, band=False, clip_on=False)
-                    axes.fill_between(mean.rounds, low.mean, high.mean, color=colour, alpha=0.15, linewidth=0)
+                    if not (low.empty or high.empty):
+                        axes.fill_between(mean.rounds, low.mean, high.mean, color=colour, alpha=0.15, linewidth=0)
                     panels.explain("honest clients" if who == "honest" else "attackers", look)
     return panels.finish("round", "belief B/(B+M)", y_limits=(0, 1))
 

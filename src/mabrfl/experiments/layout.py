@@ -20,8 +20,6 @@ T = TypeVar("T", "Row", "Column")
 
 MAB_RFL = "mab-rfl"
 _BASELINES = ("fedavg", "fedavg-uniform")
-_BLIND = ("all", "uniform")
-"""Selectors that defend against nobody."""
 SAMPLING_AXIS = "sampling"
 """The axis of a sweep whose values are the lines of Fig. 1a, and columns of a table."""
 
@@ -91,10 +89,10 @@ class Column:
     def ranked(self) -> bool:
         """Whether the column competes; FedAvg is the baseline without a defense, which the paper does not rank.
 
-        With a selector that defends it competes, but not as one of several ways of sampling: those may know more than
-        any server does.
+        Nor is it ranked with another selector: it would be marked as the best beside a FedAvg that is better, but is not
+        ranked; and ways of sampling may know more than any server does.
         """
-        return self.defense not in _BASELINES or not (self.way or self.selector in _BLIND)
+        return self.defense not in _BASELINES
 
     @property
     def label(self) -> str:

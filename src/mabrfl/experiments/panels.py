@@ -33,6 +33,8 @@ _WHITE, _BLACK = (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)
 _MIXED = {"acs": (_WHITE, 0.35), "all": (_WHITE, 0.35), "uniform": (_BLACK, 0.45)}
 _DARK = 0.2
 """Of the brightest part of a colour; one that is darker cannot be made darker still."""
+_MORE = ("#882255", "#44AA99", "#999933", "#332288", "#CC6677")
+"""Paul Tol's muted colours, for whoever comes after all that are known; no defense has one of its own."""
 _MARKERS = ("p", "<", ">", "d", "8", "H")
 _PANEL = (3.3, 2.5)
 ACROSS = 3
@@ -42,7 +44,8 @@ _TITLE = 0.45
 _FITS = 40
 """Characters over a panel; longer titles are written smaller, so that they do not run into those beside them."""
 _CHARACTER = 0.075
-"""Inches that a character of a legend takes."""
+_CHARACTER_OF_TITLE = 0.09
+"""Inches that a character of a legend takes, and of a title."""
 
 
 def literal(text: str) -> str:
@@ -54,28 +57,41 @@ def literal(text: str) -> str:
 def looks(columns: Sequence[Column]) -> dict[Column, dict[str, Any]]:
     """Return how to draw each column; a defense that is known looks the same in every figure.
 
-    Ways of sampling, which are of one defense as a rule, look as different as defenses do.
+    The same defense with another option, or with a selector of the user's own, has a colour that nobody else has, as
+    long as there are some. Ways of sampling, which are of one defense as a rule, look as different as defenses do.
     """
-    found: dict[Column, dict[str, Any]] = {}
-    taken: set[tuple[str, str, str]] = set()
     mixed = any(not column.own_selector for column in columns)
-    for index, column in enumerate(columns):
-        name = (column.defense, column.preset if column.defense == MAB_RFL else "")
-        # The same defense with another option, or a selector of the user's own, needs a look of its own.
-        key = (*name, column.selector)
-        known = name in _LOOKS and key not in taken and not column.way
+    found: dict[Column, tuple[str, Any, str]] = {}
+    taken: set[tuple[str, str, str]] = set()
+    # Of those with other options the defense's own look is the plain one's, whatever place it has.
+    for column in sorted(columns, key=lambda column: bool(column.told or column.variant)):
+        name = _name(column)
+        known = name in _LOOKS and (*name, column.selector) not in taken and not column.way
         if known and (not mixed or column.selector in _SELECTORS):
-            colour, dashes, marker = _LOOKS[name]
-            if mixed:
-                dashes, marker = _SELECTORS[column.selector]
-                colour = colour if column.own_selector else _mix(colour, *_MIXED[column.selector])
-            taken.add(key)
-        else:
-            colour = LINES[index % len(LINES)]
-            dashes, marker = DASHES[(index + index // len(LINES)) % len(DASHES)], _MARKERS[index % len(_MARKERS)]
-        width = 2.2 if column.defense == MAB_RFL else 1.5
-        found[column] = {"color": colour, "linestyle": dashes, "marker": marker, "linewidth": width}
-    return found
+            found[column] = _selector_look(column) if mixed else _LOOKS[name]
+            taken.add((*name, column.selector))
+    used = {colour for colour, _, _ in found.values()}
+    free = [colour for colour in (*LINES, *_MORE) if colour not in used]
+    for index, column in enumerate(column for column in columns if column not in found):
+        dashes = DASHES[(index + index // len(free)) % len(DASHES)]
+        found[column] = free[index % len(free)], dashes, _MARKERS[index % len(_MARKERS)]
+    return {column: _style(column, *found[column]) for column in columns}
+
+
+def _name(column: Column) -> tuple[str, str]:
+    return column.defense, column.preset if column.defense == MAB_RFL else ""
+
+
+def _selector_look(column: Column) -> tuple[str, Any, str]:
+    """Return the look of a known defense in a figure with several selectors: these make the dashes and the marker."""
+    colour, _, _ = _LOOKS[_name(column)]
+    dashes, marker = _SELECTORS[column.selector]
+    return colour if column.own_selector else _mix(colour, *_MIXED[column.selector]), dashes, marker
+
+
+def _style(column: Column, colour: str, dashes: Any, marker: str) -> dict[str, Any]:
+    width = 2.2 if column.defense == MAB_RFL else 1.5
+    return {"color": colour, "linestyle": dashes, "marker": marker, "linewidth": width}
 
 
 def _mix(colour: str, other: tuple[float, float, float], share: float) -> str:
@@ -116,7 +132,9 @@ class Panels:
     def __init__(self, num_rows: int, num_columns: int, *, title: str, labels: Iterable[str] = ()) -> None:
         self._order = {literal(label): place for place, label in enumerate(labels)}
         longest = max((len(label) for label in self._order), default=0)
-        width = max(num_columns * _PANEL[0], 4.2) + max(_LEGEND, 0.7 + longest * _CHARACTER)
+        # The title is written over the panels, not into the legend.
+        panels = max(num_columns * _PANEL[0], 4.2, len(title) * _CHARACTER_OF_TITLE)
+        width = panels + max(_LEGEND, 0.7 + longest * _CHARACTER)
         height = max(num_rows * _PANEL[1], 3.2 if num_rows == 1 else 0.0) + _TITLE
         self.figure = Figure(figsize=(width, height), layout="constrained")
         self._axes = self.figure.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)

@@ -111,6 +111,8 @@ class Cell(BaseModel):
         for name, columns in (("series", self.series), ("clients", self.clients)):
             if len({len(column) for column in columns.values()}) > 1:
                 raise ValueError(f"{name} must have lists of one length")
+        if self.series and "round" not in self.series:
+            raise ValueError("series must have 'round'")
         for name in self.clients.keys() & {"selected", "rejected", "last_selected", "last_accepted"}:
             if not all(isinstance(count, int) for count in self.clients[name]):
                 raise ValueError(f"clients.{name} must hold whole numbers")

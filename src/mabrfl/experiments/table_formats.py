@@ -68,7 +68,10 @@ def legend(table: Table, *, compare: bool, best: str = "Bold", second: str = "it
     if parts and table.unmarked_rows:
         parts.append("no marks in a row of which a ranked defense is not run yet")
     if parts and table.seeds_differ:
-        parts.append("by the seeds that all ranked defenses of a row have")
+        parts.append(
+            "where the ranked defenses of a row have different seeds, by those that all of them have: "
+            "the mean over these is in square brackets, if it is another one"
+        )
     sentences = ["; ".join(parts)] if parts else []
     sentences += ["Below ours: the paper's figure and the difference in points"] if compare else []
     words = ["A dash: not run yet", BEGUN_NOTE, *([FAILED_NOTE] if table.failures else [])]
@@ -192,19 +195,21 @@ def _latex_differences(table: Table, found: Sequence[Agreement]) -> str:
     return latex_table("lrrrrl", head, lines, escape_latex(f"{table.grid.setting.title}. {DIFFERENCES_NOTE}"))
 
 
-_FIELDS = (
-    *("dataset", "model", "rounds", "clients", "attackers_percent", "attack", "attack_variant"),
+FIELDS = (
+    *("dataset", "model", "rounds", "clients", "setting_variant", "attackers_percent", "attack", "attack_variant"),
     *("defense", "preset", "selector", "defense_variant", "metric", "status", "mean", "std", "seeds", "seeds_planned"),
-    *("seeds_failed", "mark", "paper", "difference"),
+    *("seeds_failed", "mark", "marked_by", "paper", "difference"),
 )
+"""Of a CSV; those up to ``metric`` say which line it is."""
 
 
 def as_csv(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False) -> str:
-    """Return tables as CSV: a line per place, in the order of the table, numbers unrounded.
+    """Return tables as CSV: a line per place, in the order of the table, means unrounded.
 
-    See :func:`markdown` for the parameters; with ``ranks`` there are two more columns.
+    The names of the settings and their variants are different in every line. See :func:`markdown` for the parameters;
+    with ``ranks`` there are two more columns.
     """
-    fields = [name for name in _FIELDS if compare or name not in ("paper", "difference")]
+    fields = [name for name in FIELDS if compare or name not in ("paper", "difference")]
     fields += ["rank", "paper_rank"] if ranks else []
     text = io.StringIO()
     writer = csv.DictWriter(text, fields, extrasaction="ignore", lineterminator="\n")
@@ -219,19 +224,20 @@ def as_csv(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False
 
 def _csv_line(table: Table, row: Row, column: Column, entry: Entry) -> dict[str, object]:
     setting = table.grid.setting
-    difference = None if entry.mean is None or entry.paper is None else entry.mean - entry.paper
+    difference = None if entry.mean is None or entry.paper is None else round(entry.mean - entry.paper, 6)
     return {
         "dataset": setting.dataset,
         "model": setting.model,
         "rounds": setting.rounds,
         "clients": setting.clients,
+        "setting_variant": setting.variant,
         "attackers_percent": f"{row.percent:g}",
         "attack": row.attack,
         "attack_variant": ", ".join(part for part in (row.told, row.variant) if part),
         "defense": column.defense,
         "preset": column.preset,
         "selector": column.selector,
-        "defense_variant": ", ".join(part for part in (column.way, column.variant) if part),
+        "defense_variant": ", ".join(part for part in (column.told, column.way, column.variant) if part),
         "metric": table.metric,
         "status": entry.state,
         "mean": entry.mean,
@@ -240,6 +246,7 @@ def _csv_line(table: Table, row: Row, column: Column, entry: Entry) -> dict[str,
         "seeds_planned": entry.planned,
         "seeds_failed": entry.failed,
         "mark": entry.mark,
+        "marked_by": entry.marked_by,
         "paper": entry.paper,
         "difference": difference,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from mabrfl.experiments import paper
@@ -43,6 +43,9 @@ class Entry:
         The paper's figure, if it has one.
     mark
         Whether this is the best or the second best defense of its row; nobody is as long as one is not run.
+    marked_by
+        The mean over the seeds that all ranked defenses of the row have, by which they are marked; None if it reads as
+        ``mean`` does.
     """
 
     status: Status | Literal["unplanned"]
@@ -53,6 +56,7 @@ class Entry:
     failed: int = 0
     paper: float | None = None
     mark: Mark = ""
+    marked_by: float | None = None
     begun: tuple[int, int] | None = None
 
     @property
@@ -155,10 +159,18 @@ def _table(grid: Grid, metric: Metric) -> Table:
             column: entry_of(grid.at(row, column), metric, grid.paper_accuracy(row, column)) for column in grid.columns
         }
         ranked = {column: entry for column, entry in plain.items() if column.ranked}
-        marks = _marks(fair_means(grid, row, list(ranked), metric)) if _is_run(ranked.values()) else {}
+        fair = fair_means(grid, row, list(ranked), metric) if _is_run(ranked.values()) else {}
+        marks = _marks(fair)
         for column, entry in plain.items():
-            entries[row, column] = Entry(**{**vars(entry), "mark": marks.get(column, "")})
+            mark, mean = marks.get(column, ""), fair.get(column) if marks else None
+            entries[row, column] = replace(entry, mark=mark, marked_by=_unless_shown(mean, entry.mean))
     return Table(grid, metric, entries)
+
+
+def _unless_shown(mean: float | None, other: float | None) -> float | None:
+    """Return a mean that reads differently from another one."""
+    same = mean is None or other is None or shown(mean) == shown(other)
+    return None if same else mean
 
 
 def fair_means(grid: Grid, row: Row, columns: Sequence[Column], metric: Metric) -> dict[Column, float]:
@@ -227,12 +239,18 @@ def shown(value: float) -> float:
 
 
 def entry_text(entry: Entry, counts: Collection[int]) -> str:
-    """Return an entry in plain words: ``97.12 ± 0.10``, with the number of seeds if they differ within the table."""
+    """Return an entry in plain words: ``97.12 ± 0.10 [97.20] (2)``.
+
+    The mean that it is marked by stands in square brackets, if that is another one; then the number of seeds, if they
+    differ within the table.
+    """
     if entry.mean is None:
         return {"missing": "—", "unplanned": "", "running": begun_text(entry)}.get(entry.status, entry.status)
     text = f"{entry.mean:.{_DECIMALS}f}"
     if entry.deviation is not None:
         text += f" ± {entry.deviation:.{_DECIMALS}f}"
+    if entry.marked_by is not None:
+        text += f" [{entry.marked_by:.{_DECIMALS}f}]"
     return text + seeds_text(entry, counts)
 
 
