@@ -215,8 +215,8 @@ CAPTIONS: Mapping[str, tuple[str, str]] = {
     "sampling": ("Ways of sampling clients", "Accuracy over the rounds by the way of sampling (the paper's Fig. 1a)."),
     "similarity": (
         "Similarity of honest updates",
-        "Largest cosine between two updates when nobody attacks and, where it was recorded, the largest Euclidean distance "
-        "of updates as they were sent. With IID data and clients of one size this is the paper's Fig. 1b.",
+        "Largest cosine between two updates when nobody attacks and, where it was recorded, the largest Euclidean "
+        "distance of updates as they were sent. With IID data and clients of one size this is the paper's Fig. 1b.",
     ),
     "attackers": (
         "Accuracy against the share of attackers",
@@ -243,8 +243,8 @@ CAPTIONS: Mapping[str, tuple[str, str]] = {
     "isolation": (
         "Rounds until an attacker is isolated",
         "Share of the attackers that, after a round, are never selected again (or never accepted again) until the end "
-        "of the run. Whom it befell in the very last round is not counted as out. Towards the end the lines rise by chance, "
-        "too: who is selected in one of two rounds has a chance of one in eight to miss the last three.",
+        "of the run. Whom it befell in the very last round is not counted as out. Towards the end the lines rise by "
+        "chance, too: who is selected in one of two rounds has a chance of one in eight to miss the last three.",
     ),
 }
 """What each is called, and what it shows."""

@@ -89,7 +89,7 @@ class Column:
     def ranked(self) -> bool:
         """Whether the column competes; FedAvg is the baseline without a defense, which the paper does not rank.
 
-        Nor is it ranked with another selector: it would be marked as the best beside a FedAvg that is better, but is not
+        Nor is it ranked with another selector: it would be marked as the best beside a FedAvg that is better and not
         ranked; and ways of sampling may know more than any server does.
         """
         return self.defense not in _BASELINES
