@@ -93,17 +93,17 @@ def test_the_page_of_results_says_how_many_runs_are_done(packed: Path) -> None:
     assert any(re.search(rf"\b{told}", part) for part in sections(packed)), told
 
 
-@pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.name)
-def test_accuracies_in_the_tables_of_the_page_are_those_of_the_runs_or_of_the_paper(packed: Path) -> None:
-    cells = loaded(packed).cells
-    known = {f"{value:.2f}" for cell in cells if (value := cell.measured("final_accuracy")) is not None}
-    entries = [entry for table in tabulate(cells) for entry in table.entries.values()]
-    known |= {f"{value:.2f}" for entry in entries for value in (entry.mean, entry.paper) if value is not None}
-    known |= {f"{abs(entry.difference):.2f}" for entry in entries if entry.difference is not None}
-    for part in sections(packed):
-        rows = [line for line in part.splitlines() if line.startswith("|") and "of 15" not in line]
-        told = {number for line in rows for number in re.findall(r"\b\d+\.\d\d\b", line)}
-        assert told <= known, f"not of {packed.name}: {sorted(told - known)}"
+def test_accuracies_in_the_tables_of_the_page_are_those_of_a_run_or_of_the_paper() -> None:
+    known: set[str] = set()
+    for cells in (loaded(packed).cells for packed in PACKED):
+        entries = [entry for table in tabulate(cells) for entry in table.entries.values()]
+        values = [cell.measured("final_accuracy") for cell in cells]
+        values += [value for entry in entries for value in (entry.mean, entry.paper, entry.difference)]
+        known |= {f"{abs(value):.2f}" for value in values if value is not None}
+    rows = [line for line in PAGE.splitlines() if line.startswith("|") and not re.search(r"\d of \d", line)]
+    told = {number for line in rows for number in re.findall(r"(?<!step of )\b\d+\.\d\d\b", line)}
+    assert len(told) > 50
+    assert told - known == set()
 
 
 @pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.name)
@@ -113,7 +113,7 @@ def test_no_two_lines_of_a_committed_csv_are_called_the_same(packed: Path) -> No
     names = FIELDS[: FIELDS.index("metric")]
     with (folder_beside(packed) / "table.csv").open(encoding="utf-8", newline="") as file:
         places = [tuple(line[name] for name in names) for line in csv.DictReader(file)]
-    assert len(places) > 1
+    assert places
     assert len(set(places)) == len(places)
 
 
