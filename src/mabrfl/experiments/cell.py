@@ -27,10 +27,11 @@ from mabrfl.config import RunConfig, config_hash, resolve
 from mabrfl.config.toml import one_line
 from mabrfl.errors import DatasetError, StateError
 from mabrfl.experiments.plan import folder_of
-from mabrfl.experiments.results import FAILED, KEY_LENGTH
+from mabrfl.experiments.results import KEY_LENGTH
 from mabrfl.experiments.runner import run_cell
 from mabrfl.recording import RoundRecord
 from mabrfl.recording.atomic import write_atomically
+from mabrfl.recording.ownership import FAILED
 
 StartMethod = Literal["forkserver", "spawn", "fork"]
 

@@ -18,10 +18,11 @@ from mabrfl.errors import MabRflError, OutputError, StateError
 from mabrfl.experiments.cells import PlannedCell, flat, value_label
 from mabrfl.experiments.files import parse_json, read_bytes
 from mabrfl.experiments.identity import finished_summary
-from mabrfl.experiments.results import CELLS, FAILED, KEY_LENGTH, PLAN, SWEEP, Status
+from mabrfl.experiments.results import CELLS, KEY_LENGTH, PLAN, SWEEP, Status
 from mabrfl.experiments.sharing import Sharing
 from mabrfl.recording import read_rounds
 from mabrfl.recording.folder import CONFIG, ROUNDS, shown
+from mabrfl.recording.ownership import FAILED
 
 _MOST_SHOWN = 3
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from mabrfl.experiments.adoption import adopt, adoptable
+from mabrfl.experiments.adoption import adopt, adoptable, forget_half_adopted
 from mabrfl.experiments.cell import LOGS, StartMethod, record_failure
 from mabrfl.experiments.cells import PlannedCell
 from mabrfl.experiments.grid import Sweep
@@ -22,11 +22,12 @@ from mabrfl.experiments.jobs import Job, Launcher, default_start_method, stop
 from mabrfl.experiments.locking import claimed
 from mabrfl.experiments.plan import Pace, folder_of, plan_entries, refuse_others_folder, standing
 from mabrfl.experiments.progress import Monitor, Outcome, Progress, Unwatched
-from mabrfl.experiments.results import FAILED, PLAN, SWEEP
+from mabrfl.experiments.results import PLAN, SWEEP
 from mabrfl.experiments.sharing import check_wishes, share_machine
 from mabrfl.recording import remove_checkpoints
-from mabrfl.recording.atomic import replace_file, write_atomically
+from mabrfl.recording.atomic import remove_leftovers, replace_file, write_atomically
 from mabrfl.recording.folder import CHECKPOINTS, explained
+from mabrfl.recording.ownership import FAILED
 
 ATTEMPTS = 2
 """How often a cell is started in one sweep if its process is killed."""
@@ -113,6 +114,7 @@ def run_sweep(
 def _write_plan(sweep: Sweep, results: Path) -> None:
     plan = json.dumps(plan_entries(sweep.cells, sweep.name), indent=1, allow_nan=False) + "\n"
     with explained(results):
+        remove_leftovers(results, (SWEEP, PLAN))
         replace_file(results / SWEEP, [sweep.text])
         write_atomically(results / PLAN, plan)
 
@@ -136,6 +138,7 @@ class _Scheduler:
                 known = standing(self._results, known.cell)  # noqa: PLW2901
                 self._progress.standings[known.cell.key] = known
             if known.status in ("running", "missing"):
+                forget_half_adopted(folder_of(self._results, known.cell.key))
                 self._progress.waiting.append(known.cell)
             elif known.status == "done":
                 # Removing them is the last thing that a cell does; it may have been killed before.

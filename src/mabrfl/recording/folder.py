@@ -29,6 +29,8 @@ from mabrfl.recording.ownership import (
     OURS,
     ROUNDS,
     SUMMARY,
+    WRITTEN_ASIDE,
+    is_empty,
     refuse_others_files,
 )
 from mabrfl.recording.record import RoundRecord, plain
@@ -68,7 +70,7 @@ class RunFolder(Closing):
         with explained(path):
             if path.exists() and not path.is_dir():
                 raise OutputError(f"output folder {shown(path)} is a file; choose another with --out")
-            if path.is_dir() and not force and any(path.iterdir()):
+            if path.is_dir() and not force and not is_empty(path):
                 raise OutputError(f"output folder {shown(path)} is not empty; choose another, or use --force")
             if path.is_dir():
                 refuse_others_files(path, replaced)
@@ -214,7 +216,7 @@ def _clear(path: Path, *, keep: tuple[str, ...]) -> None:
     for name in OURS:
         if name not in keep:
             (path / name).unlink(missing_ok=True)
-    remove_leftovers(path, OURS)
+    remove_leftovers(path, WRITTEN_ASIDE)
 
 
 def _claim(path: Path, how: int, patience: float = 0.0) -> io.FileIO:
