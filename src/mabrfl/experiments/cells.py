@@ -38,12 +38,15 @@ class PlannedCell:
         What the sweep varies, and this cell's values.
     besides
         Settings that tell it from cells of other grids at the same place on the axes; see :func:`told_apart`.
+    written
+        The settings by dotted key as the file has them, nothing filled in.
     """
 
     key: str
     config: ResolvedConfig
     axes: Mapping[str, Any]
     besides: Mapping[str, Any] = field(default_factory=dict)
+    written: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def label(self) -> str:
