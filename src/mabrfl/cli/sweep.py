@@ -20,7 +20,7 @@ from mabrfl.cli.once import duration, share_or_count, whole_number
 from mabrfl.cli.run import parse_value
 from mabrfl.cli.stopping import Stopped
 from mabrfl.cli.sweep_live import monitor_for
-from mabrfl.errors import ConfigError, SweepError
+from mabrfl.errors import ConfigError, DiskError, SweepError
 from mabrfl.experiments.adoption import adoptable, with_adopted
 from mabrfl.experiments.cells import PlannedCell, Typed, select
 from mabrfl.experiments.grid import Sweep, load_sweep
@@ -143,6 +143,8 @@ def sweep(  # the options document themselves
     except (KeyboardInterrupt, Stopped):
         Console(stderr=True).print(Text(f"interrupted; go on with: {again}", style="yellow"), soft_wrap=True)
         raise
+    except DiskError as error:
+        raise DiskError(f"{error}; no cell has failed by that: make room, and go on with: {again}") from error
     show_end(console, progress, results, again)
 
 

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from mabrfl._killing import was_killed
+from mabrfl.errors import DiskError, SweepError
 from mabrfl.experiments.adoption import adopt, adoptable, forget_half_adopted
 from mabrfl.experiments.cell import LOGS, StartMethod, record_failure
 from mabrfl.experiments.cells import PlannedCell
@@ -32,8 +34,8 @@ from mabrfl.recording.ownership import FAILED
 ATTEMPTS = 2
 """How often a cell is started in one sweep if its process is killed."""
 _TICK_SECONDS = 0.25
-_KILLS = {getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGKILL", "SIGHUP")}
-"""Signals by which somebody else (a user, the system for want of memory) ends a process; the others are crashes."""
+_LOST_SECONDS = 10.0
+"""How long to wait for cells to end whose server is gone; they look after it every fifth of a second."""
 
 
 def run_sweep(
@@ -87,7 +89,10 @@ def run_sweep(
     StateError
         If a cell to be adopted is not what its key says.
     OutputError
-        If another sweep runs in this folder or has left its results there, or it cannot be written to.
+        If another sweep runs in this folder or has left its results there, or it cannot be written to. If the disk is
+        full, everything is stopped with a :class:`~mabrfl.errors.DiskError`, and no cell has failed by that.
+    SweepError
+        If the server that cells are forked from is killed, and a cell goes on without it.
     """
     check_wishes(jobs, workers)
     results = Path(results)
@@ -131,6 +136,10 @@ class _Scheduler:
 
     def queue(self, *, retry_failed: bool) -> None:
         """Line up the cells that are to run."""
+        with explained(self._results):
+            self._queue(retry_failed)
+
+    def _queue(self, retry_failed: bool) -> None:
         for known in list(self._progress.standings.values()):
             if known.status == "failed" and retry_failed:
                 # From here on it is a cell like others that were begun: whatever happens now, it is not lost.
@@ -185,17 +194,52 @@ class _Scheduler:
         )
         for job in running:
             ended = job.ended
-            for message in job.news():
-                if message["kind"] == "begun":
-                    self._begun(job, message["notes"])
-                    continue
-                self._progress.pace.learn(job.cell.config, message["seconds"] * job.workers)
-                self._monitor.advanced(job)
+            self._hear(job)
+            if ended and self._launcher.has_lost(job):
+                self._lose()
+                break
             if ended:
                 self._finish(job)
         self._monitor.tick()
 
-    def _finish(self, job: Job) -> None:
+    def _hear(self, job: Job) -> None:
+        """Take note of what a cell says."""
+        for message in job.news():
+            if message["kind"] == "begun":
+                self._begun(job, message["notes"])
+            elif message["kind"] == "advanced":
+                self._progress.pace.learn(job.cell.config, message["seconds"] * job.workers)
+                self._monitor.advanced(job)
+            elif message["cause"] == "disk":
+                # It would be the same with every other cell.
+                raise DiskError(message["told"])
+            else:
+                self._monitor.noted(job, message["told"])
+
+    def _lose(self) -> None:
+        """Wait until all cells have ended whose server was killed, as they do by themselves; none of them has failed.
+
+        Raises
+        ------
+        SweepError
+            If one goes on: others must not start beside it.
+        """
+        jobs, deadline = list(self._progress.running.values()), time.monotonic() + _LOST_SECONDS
+        while left := [job for job in jobs if not job.deaf]:
+            if time.monotonic() >= deadline:
+                raise SweepError(
+                    f"the server that cells are forked from was killed, and {left[0].cell.label} (process "
+                    f"{left[0].process.pid}) goes on without it; no cell has failed: when it has ended, the same "
+                    "command goes on"
+                )
+            wait([job.connection for job in left], timeout=_TICK_SECONDS)
+            for job in left:
+                self._hear(job)
+        for job in jobs:
+            self._monitor.noted(job, "the server that its process was forked from was killed, and the process with it")
+            self._finish(job, lost=True)
+
+    def _finish(self, job: Job, *, lost: bool = False) -> None:
         """Find out what became of a cell, by its folder first of all, and then by how its process ended."""
         progress, key, code = self._progress, job.cell.key, job.process.exitcode or 0
         del progress.running[key]
@@ -204,7 +248,7 @@ class _Scheduler:
         outcome: Outcome = "killed"
         if known.status in ("done", "failed"):
             outcome = "done" if known.status == "done" else "failed"
-        elif code >= 0 or -code not in _KILLS:
+        elif not (lost or job.halted or was_killed(code)):
             record_failure(folder_of(self._results, key), "Crash", _last_words(code))
             known, outcome = standing(self._results, job.cell), "failed"
         elif self._attempts[key] < ATTEMPTS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import json
@@ -19,7 +20,7 @@ except ImportError:  # pragma: no cover (Windows)
     fcntl = None  # type: ignore[assignment]
 
 from mabrfl._closing import Closing
-from mabrfl.errors import OutputError, StateError
+from mabrfl.errors import DiskError, OutputError, StateError
 from mabrfl.recording.atomic import remove_leftovers, sync_folder, write_all, write_atomically
 from mabrfl.recording.checkpoint import remove_checkpoints, save_checkpoint
 from mabrfl.recording.ownership import (
@@ -37,6 +38,8 @@ from mabrfl.recording.record import RoundRecord, plain
 
 __all__ = ["CHECKPOINTS", "CONFIG", "MANIFEST", "ROUNDS", "SUMMARY", "RunFolder", "explained", "lock", "shown"]
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the operating system says when a disk, or what a user may have of it, is full."""
 _LOCK_SECONDS = 0.05
 
 
@@ -251,9 +254,10 @@ def lock(file: IO[Any]) -> bool:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses (no permission, disk full, ...) into an OutputError."""
+    """Turn what the operating system refuses (no permission, ...) into an OutputError; a full disk into a DiskError."""
     try:
         yield
     except (OSError, ValueError) as error:
         cause = getattr(error, "strerror", None) or str(error)
-        raise OutputError(f"cannot write to output folder {shown(path)}: {cause}") from error
+        kind = DiskError if getattr(error, "errno", None) in (*FULL, errno.EROFS) else OutputError
+        raise kind(f"cannot write to output folder {shown(path)}: {cause}") from error
