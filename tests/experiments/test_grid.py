@@ -586,3 +586,19 @@ def test_grids_may_have_cells_in_common_and_are_run_once() -> None:
         len(sweep("[[grid]]\nbase.workers = 1\naxes.seed = [1]\n[[grid]]\nbase.workers = 2\naxes.seed = [1]").cells)
         == 1
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("axes.seed = [1979-05-27]", 'at seed="1979-05-27": seed must be an integer'),
+        ("axes.partition.sizes = [[1979-05-27, 3]]", "partition.sizes.0 must be an integer"),
+        ("axes.x = [{ seed = 07:32:00 }]", "seed must be an integer"),
+        ("axes.seed = [1]\nexclude = [{ seed = 1979-05-27 }]", 'exclude: no combination has seed="1979-05-27"'),
+        ("axes.seed = [1]\nexclude = [{ seed = [1, 1979-05-27T07:32:00Z], rounds = 3 }]", "no combination has"),
+    ],
+)
+def test_a_date_is_refused_like_any_other_value(text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        sweep(text)
+    assert told in str(caught.value)

@@ -162,7 +162,8 @@ def value_label(value: Any) -> str:
     """Return a value in one line."""
     if isinstance(value, Typed):
         return value.text
-    return value if isinstance(value, str) else json.dumps(value)
+    # TOML has dates, which no setting takes; whoever refuses one has to name it.
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> Settings:

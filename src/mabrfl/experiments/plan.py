@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,9 +88,8 @@ def _measured(folder: Path) -> tuple[int, float | None]:
         records = read_rounds(folder).records
     except StateError:
         return 0, None
-    if not records:
-        return 0, None
-    return len(records), median(sum(record.seconds.values()) for record in records) * _workers(folder)
+    took = [seconds for record in records if math.isfinite(seconds := sum(record.seconds.values()))]
+    return len(records), median(took) * _workers(folder) if took else None
 
 
 def _workers(folder: Path) -> int:
