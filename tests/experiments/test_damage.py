@@ -17,7 +17,7 @@ from killing import outcome
 from mabrfl.cli.main import main
 from mabrfl.experiments.grid import Sweep, parse_sweep
 from mabrfl.experiments.plan import folder_of, plan_entries, standing
-from mabrfl.experiments.progress import Progress
+from mabrfl.experiments.progress import Progress, Unwatched
 from mabrfl.experiments.runner import run_cell
 from mabrfl.experiments.sweep import run_sweep
 
@@ -61,6 +61,16 @@ def run(wanted: Sweep, results: Path, **settings: Any) -> Progress:
     return run_sweep(wanted, results, **{"start_method": "fork", "jobs": 1, "workers": 1, **settings})
 
 
+class Journal(Unwatched):
+    """Writes down what there is to note."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def noted(self, job: Any, note: str) -> None:
+        self.notes.append(note)
+
+
 def begun(wanted: Sweep, results: Path) -> Path:
     """Run two rounds of a sweep's only cell, and return its folder."""
 
@@ -102,3 +112,28 @@ def test_a_summary_without_numbers_is_none_and_its_cell_is_run_again(
     assert standing(tmp_path / "r", wanted.cells[0]).status == "running"
     assert (call("--plan"), call(), call("--plan")) == (0, 0, 0)
     assert json.loads((folder / "summary.json").read_text())["rounds"] == 3
+
+
+@pytest.mark.parametrize("kept", [0, 40])
+def test_a_cell_with_half_a_manifest_is_known_by_its_configuration_and_starts_again(
+    wanted: Sweep, tmp_path: Path, kept: int
+) -> None:
+    folder = begun(wanted, tmp_path / "r")
+    (folder / "manifest.json").write_bytes((folder / "manifest.json").read_bytes()[:kept])
+    journal = Journal()
+    progress = run(wanted, tmp_path / "r", monitor=journal)
+    assert (progress.count("done"), progress.failed) == (1, [])
+    assert "checkpoint of round 2 refused: manifest.json is damaged" in journal.notes[0]
+    assert journal.notes[-1] == "no usable checkpoint: starting again with round 1"
+    run(wanted, tmp_path / "whole")
+    assert outcome(folder) == outcome(folder_of(tmp_path / "whole", wanted.cells[0].key))
+
+
+def test_a_cell_that_nothing_tells_whose_it_is_says_how_to_run_it_anew(wanted: Sweep, tmp_path: Path) -> None:
+    folder = begun(wanted, tmp_path / "r")
+    (folder / "manifest.json").write_text('{"seed": 0, ')
+    (folder / "config.toml").write_text("rounds = ")
+    (failed,) = run(wanted, tmp_path / "r").failed
+    assert failed.error.endswith("move its folder away to run it anew")
+    folder.rename(tmp_path / "away")
+    assert run(wanted, tmp_path / "r").count("done") == 1

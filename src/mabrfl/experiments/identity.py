@@ -83,12 +83,12 @@ def finished_run(path: Path, config: ResolvedConfig) -> Finished | None:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return where the run in a folder comes from; nothing if that was not written yet."""
+    """Return where the run in a folder comes from; nothing if that was not written yet, or is damaged."""
     try:
         found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
         raise OutputError(f"cannot read {shown(path / MANIFEST)}: {error}") from error
     return found if isinstance(found, dict) else {}
 
@@ -101,4 +101,6 @@ def _hash_in(path: Path) -> str | None:
     try:
         return config_hash(load_config(path / CONFIG)) if (path / CONFIG).is_file() else None
     except ConfigError as error:
-        raise StateError(f"{shown(path / CONFIG)} is not the configuration of a run: {error}") from error
+        raise StateError(
+            f"{shown(path / CONFIG)} is not the configuration of a run: {error}; move its folder away to run it anew"
+        ) from error
