@@ -15,6 +15,7 @@ import torch
 
 from killing import outcome
 from mabrfl.cli.main import main
+from mabrfl.errors import OutputError
 from mabrfl.experiments.grid import Sweep, parse_sweep
 from mabrfl.experiments.plan import folder_of, plan_entries, standing
 from mabrfl.experiments.progress import Progress, Unwatched
@@ -137,3 +138,30 @@ def test_a_cell_that_nothing_tells_whose_it_is_says_how_to_run_it_anew(wanted: S
     assert failed.error.endswith("move its folder away to run it anew")
     folder.rename(tmp_path / "away")
     assert run(wanted, tmp_path / "r").count("done") == 1
+
+
+@pytest.mark.parametrize("text", ['[{"key": "ab', "{}", '["key"]', '[{"key": 1}]', '[{"key": "a", "axes": 3}]'])
+def test_half_a_plan_of_last_time_is_told_and_keeps_neither_plan_nor_sweep_from_going_on(
+    tmp_path: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    assert call() == 0
+    whole = (tmp_path / "r" / "cells.json").read_text()
+    (tmp_path / "r" / "cells.json").write_text(text)
+    capsys.readouterr()
+    for more, end in ((("--plan",), "1 cells: 1 done\n"), ((), "1 of 1 cells are done; results in r\n")):
+        assert call(*more) == 0
+        out = capsys.readouterr().out
+        assert out.startswith("note: 'r/cells.json' is not ")
+        assert "what has changed since last time is unknown, and the sweep writes a new one\n" in out
+        assert out.endswith(end)
+    assert (tmp_path / "r" / "cells.json").read_text() == whole
+    assert call("--plan") == 0
+    assert "note" not in capsys.readouterr().out
+
+
+def test_a_folder_with_half_a_plan_is_that_of_the_sweep_whose_file_it_has(wanted: Sweep, tmp_path: Path) -> None:
+    run(wanted, tmp_path, only=[])
+    (tmp_path / "cells.json").write_text("[")
+    other = parse_sweep(TEXT.replace("tiny", "other").encode())
+    with pytest.raises(OutputError, match="is the folder of another sweep, tiny"):
+        run(other, tmp_path, only=[])

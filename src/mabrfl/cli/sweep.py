@@ -25,7 +25,16 @@ from mabrfl.experiments.adoption import adoptable, with_adopted
 from mabrfl.experiments.cells import PlannedCell, Typed, select
 from mabrfl.experiments.grid import Sweep, load_sweep
 from mabrfl.experiments.locking import refuse_foreign_folder
-from mabrfl.experiments.plan import Pace, Standing, changes, estimate, last_plan, refuse_others_folder, standing
+from mabrfl.experiments.plan import (
+    Pace,
+    Standing,
+    changes,
+    damage_of_plan,
+    estimate,
+    last_plan,
+    refuse_others_folder,
+    standing,
+)
 from mabrfl.experiments.progress import Progress
 from mabrfl.experiments.results import Cell
 from mabrfl.experiments.sharing import Sharing, share_machine
@@ -100,6 +109,9 @@ def sweep(  # the options document themselves
     results = out or Path("runs") / wanted.name
     cells = select(wanted.cells, _patterns(only)) if only else list(wanted.cells)
     console = Console()
+    if damage := damage_of_plan(results):
+        refuse_foreign_folder(results)
+        _say(console, f"note: {damage}", "yellow")
     if plan:
         show_plan(
             console,

@@ -224,21 +224,39 @@ def estimate(
 
 
 def last_plan(results: Path) -> list[dict[str, Any]]:
-    """Return the cells that the sweep in this folder had when it last ran; none if it never did."""
+    """Return the cells that the sweep in this folder had when it last ran; none if it never did, or that is damaged."""
+    try:
+        return _read_plan(results)
+    except StateError:
+        return []
+
+
+def damage_of_plan(results: Path) -> str:
+    """Return what is to be said about a plan of last time that cannot be read; nothing if it can, or there is none."""
+    try:
+        _read_plan(results)
+    except StateError as error:
+        return f"{error}; what has changed since last time is unknown, and the sweep writes a new one"
+    return ""
+
+
+def _read_plan(results: Path) -> list[dict[str, Any]]:
     if not (results / PLAN).is_file():
         return []
     found = parse_json(read_bytes(results / PLAN), results / PLAN)
-    if not isinstance(found, list) or not all(isinstance(entry, dict) and "key" in entry for entry in found):
-        raise StateError(f"{PLAN} in the results folder is not the plan of a sweep")
+    if not isinstance(found, list) or not all(_is_entry(entry) for entry in found):
+        raise StateError(f"{shown(results / PLAN)} is not the plan of a sweep")
     return found
+
+
+def _is_entry(entry: Any) -> bool:
+    tables = (entry.get(name, {}) for name in ("config", "axes")) if isinstance(entry, dict) else [None]
+    return all(isinstance(table, dict) for table in tables) and isinstance(entry.get("key"), str)
 
 
 def is_sweeps_folder(results: Path) -> bool:
     """Whether a sweep has left its plan in a folder."""
-    try:
-        return bool(last_plan(results))
-    except StateError:
-        return False
+    return bool(last_plan(results))
 
 
 def refuse_others_folder(results: Path, name: str, cells: Sequence[PlannedCell]) -> None:
@@ -249,10 +267,10 @@ def refuse_others_folder(results: Path, name: str, cells: Sequence[PlannedCell])
     OutputError
         If it is such a folder. An older state of the same file, or the same cells under a new name, is none.
     """
-    if not is_sweeps_folder(results):
+    if not (results / PLAN).is_file():
         return
     before = last_plan(results)
-    theirs = before[0].get("sweep") or _name_in(results / SWEEP)
+    theirs = (before[0].get("sweep") if before else None) or _name_in(results / SWEEP)
     if theirs in (None, name) or {entry["key"] for entry in before} & {cell.key for cell in cells}:
         return
     raise OutputError(
