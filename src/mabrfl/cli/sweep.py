@@ -32,6 +32,7 @@ from mabrfl.experiments.plan import (
     damage_of_plan,
     estimate,
     last_plan,
+    pace_in,
     refuse_others_folder,
     standing,
 )
@@ -206,9 +207,8 @@ def show_plan(
     refuse_foreign_folder(results)
     refuse_others_folder(results, sweep.name, sweep.cells)
     before = last_plan(results)
-    # Cells that were not asked for have been measured as well.
     standings = {cell.key: with_adopted(standing(results, cell), found) for cell in sweep.cells}
-    pace = Pace(standings.values())
+    pace = pace_in(results, standings.values())
     known = [standings[cell.key] for cell in cells]
     statuses = ("running", "missing", "failed") if retry_failed else ("running", "missing")
     left = [entry for entry in known if entry.status in statuses]

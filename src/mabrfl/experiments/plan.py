@@ -13,12 +13,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from mabrfl.config import ResolvedConfig, load_config
+from mabrfl.config import ResolvedConfig, load_config, resolve
 from mabrfl.config.toml import parse_toml
 from mabrfl.errors import MabRflError, OutputError, StateError
 from mabrfl.experiments.cells import PlannedCell, flat, value_label
 from mabrfl.experiments.files import parse_json, read_bytes
-from mabrfl.experiments.identity import finished_summary
+from mabrfl.experiments.identity import finished_summary, read_manifest
 from mabrfl.experiments.results import CELLS, KEY_LENGTH, PLAN, SWEEP, Status
 from mabrfl.experiments.sharing import Sharing
 from mabrfl.recording import read_rounds
@@ -69,7 +69,10 @@ def folder_of(results: Path, key: str) -> Path:
 
 def standing(results: Path, cell: PlannedCell) -> Standing:
     """Look up where a cell stands; whatever cannot be read counts as not done."""
-    folder = folder_of(results, cell.key)
+    return _standing_in(folder_of(results, cell.key), cell)
+
+
+def _standing_in(folder: Path, cell: PlannedCell) -> Standing:
     summary = finished_summary(folder, cell.key)
     if summary is not None:
         rounds = int(summary.get("rounds") or 0)
@@ -104,6 +107,27 @@ def _error(path: Path) -> str:
         return str(json.loads(path.read_text(encoding="utf-8"))["error"])
     except (OSError, ValueError, KeyError, TypeError):
         return "unknown"
+
+
+def pace_in(results: Path, standings: Iterable[Standing]) -> Pace:
+    """Return what rounds take, by these cells and by whatever else was run in a sweep's folder.
+
+    That is cells which were not asked for, and those of older states of the sweep's file: a changed setting makes
+    another cell, but mostly not another kind of round.
+    """
+    known = {entry.cell.key[:KEY_LENGTH]: entry for entry in standings}
+    folders = sorted((results / CELLS).iterdir()) if (results / CELLS).is_dir() else []
+    others = (_other(folder) for folder in folders if folder.name not in known)
+    return Pace([*known.values(), *(entry for entry in others if entry is not None)])
+
+
+def _other(folder: Path) -> Standing | None:
+    """Return where a run stands that is none of the cells at hand, if its folder tells what it was."""
+    try:
+        key, config = read_manifest(folder).get("config_hash"), resolve(load_config(folder / CONFIG))
+    except MabRflError:
+        return None
+    return _standing_in(folder, PlannedCell(str(key), config, {}))
 
 
 class Pace:

@@ -22,7 +22,7 @@ from mabrfl.experiments.cells import PlannedCell
 from mabrfl.experiments.grid import Sweep
 from mabrfl.experiments.jobs import Job, Launcher, default_start_method, stop
 from mabrfl.experiments.locking import claimed
-from mabrfl.experiments.plan import Pace, folder_of, plan_entries, refuse_others_folder, standing
+from mabrfl.experiments.plan import folder_of, pace_in, plan_entries, refuse_others_folder, standing
 from mabrfl.experiments.progress import Monitor, Outcome, Progress, Unwatched
 from mabrfl.experiments.results import PLAN, SWEEP
 from mabrfl.experiments.sharing import check_wishes, share_machine
@@ -105,7 +105,7 @@ def run_sweep(
         _write_plan(sweep, results)
         adopted = adopt(results, sweep.cells, found)
         progress = Progress({cell.key: standing(results, cell) for cell in cells}, adopted=adopted)
-        progress.pace = Pace(progress.standings.values())
+        progress.pace = pace_in(results, progress.standings.values())
         launcher = Launcher(results, method, arguments=arguments, checkpoint_every=checkpoint_every)
         scheduler = _Scheduler(results, launcher, progress, monitor or Unwatched(), deadline)
         scheduler.queue(retry_failed=retry_failed)
