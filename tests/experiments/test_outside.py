@@ -7,6 +7,7 @@ import importlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing import forkserver
@@ -270,3 +271,13 @@ def test_the_command_line_says_that_the_disk_is_full_and_how_to_go_on(
     assert told.startswith("error: cannot write to output folder 'runs/tiny/cells/")
     assert "No space left on device; no cell has failed by that: make room, and go on with: mabrfl sweep tiny" in told
     assert call() == 0
+
+
+def test_the_time_budget_holds_for_a_data_set_that_does_not_come(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time\ndef data():\n    time.sleep(60)\n")
+    wanted = parse_sweep(TEXT.replace('"digits"', '"slow:data"').encode())
+    begin = time.monotonic()
+    progress = run(wanted, tmp_path / "r", time_budget=0.5)
+    assert time.monotonic() - begin < 20
+    assert (progress.out_of_time, progress.left) == (True, 2)
+    assert not (tmp_path / "r" / "cells").exists()

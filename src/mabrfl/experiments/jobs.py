@@ -136,22 +136,26 @@ class Launcher:
         """
         return self._method == "forkserver" and job.process.exitcode == _UNKNOWN_END and _server_is_gone()
 
-    def inspect(self, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """Return the number of parameters of each (data set, model), as far as they can be built.
+    def inspect(self, pairs: Iterable[tuple[str, str]], deadline: float | None = None) -> dict[tuple[str, str], int]:
+        """Return the number of parameters of each (data set, model), as far as they can be built until the deadline.
+
+        That is a time of the monotonic clock. Data sets may have to be fetched, which takes as long as it takes.
 
         Raises
         ------
         DatasetError
             If a data set is missing and cannot be fetched: better said once than by every cell.
         """
+        found: dict[str, list[Any]] = {"sizes": [], "missing": []}
         ours, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(target=inspection_process, args=(theirs, self._method, sorted(pairs)))
         self._start(process)
         theirs.close()
         try:
-            found = json.loads(ours.recv_bytes())
+            if ours.poll(None if deadline is None else max(deadline - time.monotonic(), 0.0)):
+                found = json.loads(ours.recv_bytes())
         except (EOFError, OSError):
-            found = {"sizes": [], "missing": []}
+            pass  # whatever ended it, the cells themselves will say so
         finally:
             stop([process])
             ours.close()

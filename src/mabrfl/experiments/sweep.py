@@ -110,7 +110,7 @@ def run_sweep(
         scheduler = _Scheduler(results, launcher, progress, monitor or Unwatched(), deadline)
         scheduler.queue(retry_failed=retry_failed)
         left = [cell.config for cell in progress.waiting]
-        sizes = launcher.inspect({(config.dataset, config.model) for config in left}) if left else {}
+        sizes = launcher.inspect({(config.dataset, config.model) for config in left}, deadline) if left else {}
         progress.sharing = share_machine(left, jobs=jobs, workers=workers, sizes=sizes)
         scheduler.run()
     return progress
