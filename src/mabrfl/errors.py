@@ -36,6 +36,14 @@ class OutputError(MabRflError):
     exit_code = 6
 
 
+class DiskError(OutputError):
+    """The disk that results go to is full, or cannot be written any more: no fault of whoever wanted to write."""
+
+
+class KilledError(MabRflError):
+    """A process at work was killed from outside, by a user or for want of memory: no fault of what it worked on."""
+
+
 class QuorumError(MabRflError):
     """A rule's theorem asks for more clients than there are (only raised in strict mode)."""
 

@@ -384,3 +384,18 @@ def test_packing_over_finished_runs_needs_force(call: Callable[..., Any], mabrfl
     assert refused.code != 0
     assert "has 2 finished runs that are not finished" in refused.err
     assert mabrfl("pack", "fresh", "tiny.json.gz", "--force").code == 0
+
+
+def test_the_plan_judges_by_all_rounds_measured_in_the_folder(call: Callable[..., Any], tmp_path: Path) -> None:
+    assert call("--only", "seed=0", "--only", "defense=median").code == 0
+    (tmp_path / "tiny.toml").write_text(TEXT.replace("rounds = 2", "rounds = 3"))
+    changed = call("--plan")
+    assert "4 cells: 4 to do; about" in changed.out
+    assert "unknown" not in changed.out
+    # Something that is no run's folder, or whose run nobody knows any more, is passed over.
+    (tmp_path / "runs" / "tiny" / "cells" / "notes.txt").touch()
+    (tmp_path / "runs" / "tiny" / "cells" / "empty").mkdir()
+    (measured,) = (tmp_path / "runs" / "tiny" / "cells").glob("*/config.toml")
+    assert call("--plan").out == changed.out
+    measured.write_text("defense = 'nobody knows'\n")
+    assert "4 cells: 4 to do; time unknown" in call("--plan").out

@@ -214,7 +214,7 @@ def test_no_two_cells_of_an_experiment_have_one_label(path: Path) -> None:
 
 
 def test_what_no_setting_says_cannot_make_two_cells() -> None:
-    # Without an attack the share of attackers says nothing, and the number of workers never does.
+    # Without an attack the share of attackers says nothing.
     assert len(sweep("axes.attackers = [0.1, 0.3]").cells) == 1
     # Nor does the attack without attackers: one clean cell for all of them.
     cells = sweep("axes.attackers = [0, 0.3]\naxes.attack = ['lie', 'ipm', 'label-flip']").cells
@@ -224,7 +224,7 @@ def test_what_no_setting_says_cannot_make_two_cells() -> None:
         ("ipm", 6),
         ("label-flip", 6),
     ]
-    assert len(sweep("axes.workers = [1, 2]").cells) == 1
+    assert len(sweep("axes.attackers = [0.1, 0.3]\naxes.attack = ['none', 'lie']").cells) == 3
     assert len(sweep("axes.seed = [0]").cells) == len(sweep("").cells) == 1
 
 
@@ -530,3 +530,75 @@ def test_no_experiment_leaves_the_preset_to_the_default() -> None:
     # A new default would make other cells of all of them, and MAB-RFL's columns would be those of another preset.
     for path in EXPERIMENTS:
         assert re.search(r'^\[base\]\npreset = "(paper|hardened)"$', path.read_text(), flags=re.MULTILINE), path.name
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "axes.workers = [1, 2]",
+            "axes.workers: '1' and '2' are one cell, since 'workers' does not change the result;",
+        ),
+        (
+            "base = { attack = 'ipm', attackers = 2 }\n"
+            "axes.x = [{ label = 'default' }, { label = 'a', attack_options.epsilon = 3 }]",
+            "axes.x: 'default' and 'a' are one cell, since 'attack_options.epsilon' is 3.0 for both;",
+        ),
+        (
+            "axes.device = ['cpu', 'cuda']",
+            "axes.device: 'cpu' and 'cuda' are one cell, since 'device' does not change the result;",
+        ),
+        (
+            "axes.defense = ['mab-rfl', { label = 'ours, hardened', defense = 'mab-rfl', preset = 'hardened' }]",
+            "axes.defense: 'mab-rfl' and 'ours, hardened' are one cell, since 'preset' is hardened for both;",
+        ),
+        (
+            "base.defense = 'fedavg'\naxes.x = [{ label = 'a', training.epochs = 3 }, { label = 'default' }]",
+            "axes.x: 'a' and 'default' are one cell, since 'training.epochs' is 3 for both;",
+        ),
+        (
+            "axes.preset = ['paper', 'reference']\n"
+            "axes.x = [{ label = 'its own' }, { label = 'kept', training.optimizer_state = 'kept' }]",
+            "axes.x: 'its own' and 'kept' are one cell at preset=reference, since 'training.optimizer_state' is kept",
+        ),
+        (
+            "[[grid]]\naxes.seed = [1]\n"
+            "[[grid]]\naxes.workers = [1, 2]\naxes.attackers = [0, 0.3]\naxes.attack = ['lie', 'ipm']",
+            "grid 2: axes.workers: '1' and '2' are one cell at attackers=0, attack=lie, since 'workers' does not",
+        ),
+    ],
+)
+def test_points_of_an_axis_that_come_to_the_same_run_are_refused(text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        sweep(text)
+    assert told in str(caught.value)
+
+
+def test_points_that_come_to_the_same_run_somewhere_may_be_excluded_there() -> None:
+    points = "{ label = 'own' }, { label = 'kept', training.optimizer_state = 'kept' }"
+    axes = f"preset = ['paper', 'reference']\nx = [{points}]"
+    cells = sweep(f"[axes]\n{axes}\n[[exclude]]\npreset = 'reference'\nx = 'kept'").cells
+    assert [cell.label for cell in cells] == ["preset=paper, x=own", "preset=paper, x=kept", "preset=reference, x=own"]
+
+
+def test_grids_may_have_cells_in_common_and_are_run_once() -> None:
+    assert (
+        len(sweep("[[grid]]\nbase.workers = 1\naxes.seed = [1]\n[[grid]]\nbase.workers = 2\naxes.seed = [1]").cells)
+        == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("axes.seed = [1979-05-27]", 'at seed="1979-05-27": seed must be an integer'),
+        ("axes.partition.sizes = [[1979-05-27, 3]]", "partition.sizes.0 must be an integer"),
+        ("axes.x = [{ seed = 07:32:00 }]", "seed must be an integer"),
+        ("axes.seed = [1]\nexclude = [{ seed = 1979-05-27 }]", 'exclude: no combination has seed="1979-05-27"'),
+        ("axes.seed = [1]\nexclude = [{ seed = [1, 1979-05-27T07:32:00Z], rounds = 3 }]", "no combination has"),
+    ],
+)
+def test_a_date_is_refused_like_any_other_value(text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        sweep(text)
+    assert told in str(caught.value)

@@ -20,12 +20,22 @@ from mabrfl.cli.once import duration, share_or_count, whole_number
 from mabrfl.cli.run import parse_value
 from mabrfl.cli.stopping import Stopped
 from mabrfl.cli.sweep_live import monitor_for
-from mabrfl.errors import ConfigError, SweepError
+from mabrfl.errors import ConfigError, DiskError, SweepError
 from mabrfl.experiments.adoption import adoptable, with_adopted
 from mabrfl.experiments.cells import PlannedCell, Typed, select
 from mabrfl.experiments.grid import Sweep, load_sweep
 from mabrfl.experiments.locking import refuse_foreign_folder
-from mabrfl.experiments.plan import Pace, Standing, changes, estimate, last_plan, refuse_others_folder, standing
+from mabrfl.experiments.plan import (
+    Pace,
+    Standing,
+    changes,
+    damage_of_plan,
+    estimate,
+    last_plan,
+    pace_in,
+    refuse_others_folder,
+    standing,
+)
 from mabrfl.experiments.progress import Progress
 from mabrfl.experiments.results import Cell
 from mabrfl.experiments.sharing import Sharing, share_machine
@@ -100,6 +110,9 @@ def sweep(  # the options document themselves
     results = out or Path("runs") / wanted.name
     cells = select(wanted.cells, _patterns(only)) if only else list(wanted.cells)
     console = Console()
+    if damage := damage_of_plan(results):
+        refuse_foreign_folder(results)
+        _say(console, f"note: {damage}", "yellow")
     if plan:
         show_plan(
             console,
@@ -143,6 +156,8 @@ def sweep(  # the options document themselves
     except (KeyboardInterrupt, Stopped):
         Console(stderr=True).print(Text(f"interrupted; go on with: {again}", style="yellow"), soft_wrap=True)
         raise
+    except DiskError as error:
+        raise DiskError(f"{error}; no cell has failed by that: make room, and go on with: {again}") from error
     show_end(console, progress, results, again)
 
 
@@ -192,9 +207,8 @@ def show_plan(
     refuse_foreign_folder(results)
     refuse_others_folder(results, sweep.name, sweep.cells)
     before = last_plan(results)
-    # Cells that were not asked for have been measured as well.
     standings = {cell.key: with_adopted(standing(results, cell), found) for cell in sweep.cells}
-    pace = Pace(standings.values())
+    pace = pace_in(results, standings.values())
     known = [standings[cell.key] for cell in cells]
     statuses = ("running", "missing", "failed") if retry_failed else ("running", "missing")
     left = [entry for entry in known if entry.status in statuses]

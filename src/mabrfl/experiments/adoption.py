@@ -18,10 +18,11 @@ from mabrfl.config.defaults import WITHOUT_EFFECT
 from mabrfl.errors import StateError
 from mabrfl.experiments.cells import PlannedCell, flat, value_label
 from mabrfl.experiments.plan import Standing, folder_of, standing
-from mabrfl.experiments.results import SERIES, Cell, load_results
+from mabrfl.experiments.results import Cell, load_results
 from mabrfl.experiments.series import compact
-from mabrfl.recording.atomic import sync_folder, write_atomically
+from mabrfl.recording.atomic import remove_leftovers, sync_folder, write_atomically
 from mabrfl.recording.folder import CONFIG, MANIFEST, SUMMARY, explained, shown
+from mabrfl.recording.ownership import SERIES, WRITTEN_ASIDE
 
 
 def adoptable(sources: Iterable[Path | str], cells: Sequence[PlannedCell]) -> dict[str, Cell]:
@@ -59,6 +60,13 @@ def adopt(results: Path, cells: Sequence[PlannedCell], found: Mapping[str, Cell]
     for cell in wanted:
         _write(folder_of(results, cell.key), cell, found[cell.key])
     return len(wanted)
+
+
+def forget_half_adopted(folder: Path) -> None:
+    """Remove the rounds of a cell whose adoption was interrupted, and that is to be run now."""
+    if (folder / SERIES).is_file():
+        with explained(folder):
+            (folder / SERIES).unlink()
 
 
 def with_adopted(known: Standing, found: Mapping[str, Cell]) -> Standing:
@@ -105,6 +113,7 @@ def _write(folder: Path, planned: PlannedCell, cell: Cell) -> None:
     adopted = {"seed": config.seed, "config_hash": cell.key, "adopted": datetime.now(UTC).isoformat(timespec="seconds")}
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder, WRITTEN_ASIDE)
         write_atomically(folder / CONFIG, dump_toml(config))
         write_atomically(folder / MANIFEST, _json({**cell.manifest, **adopted}))
         kept = {"series": cell.series, "clients": cell.clients, "events": cell.events}

@@ -25,14 +25,18 @@ from typing import Any, Literal
 
 from mabrfl.config import RunConfig, config_hash, resolve
 from mabrfl.config.toml import one_line
-from mabrfl.errors import DatasetError, StateError
+from mabrfl.errors import DatasetError, DiskError, KilledError, StateError
 from mabrfl.experiments.plan import folder_of
-from mabrfl.experiments.results import FAILED, KEY_LENGTH
+from mabrfl.experiments.results import KEY_LENGTH
 from mabrfl.experiments.runner import run_cell
 from mabrfl.recording import RoundRecord
 from mabrfl.recording.atomic import write_atomically
+from mabrfl.recording.folder import FULL, explained, shown
+from mabrfl.recording.ownership import FAILED
 
 StartMethod = Literal["forkserver", "spawn", "fork"]
+Halt = Literal["disk", "killed"]
+"""What may stop a cell from outside: a full disk, or the death of one of its workers."""
 
 LOGS = "logs"
 _WATCH_SECONDS = 0.2
@@ -45,11 +49,18 @@ def log_of(results: Path, key: str) -> Path:
 
 
 def record_failure(folder: Path, kind: str, error: str) -> None:
-    """Write ``failed.json``: one line on why a cell failed."""
+    """Write ``failed.json``: one line on why a cell failed.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
     line = one_line(error)[:_LONGEST_ERROR] or kind
     failure = {"error": line, "kind": kind, "at": datetime.now(UTC).isoformat(timespec="seconds")}
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / FAILED, json.dumps(failure, indent=2) + "\n")
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / FAILED, json.dumps(failure, indent=2) + "\n")
 
 
 @dataclass(frozen=True)
@@ -73,27 +84,44 @@ class Assignment:
 
 
 def cell_process(connection: Connection, method: StartMethod, told: Assignment) -> None:
-    """Run a cell; this is what its process does."""
+    """Run a cell; this is what its process does.
+
+    Whatever is the cell's own fault is recorded as its failure. What is not, a full disk or a killed worker, is told to
+    the sweep, which knows what to do.
+    """
     from mabrfl.training.workers import keep_freed_memory  # noqa: PLC0415 (torch: the sweep itself does without)
 
     _settle(method)
     keep_freed_memory()  # this process is a worker too, if the cell has no others
-    folder = folder_of(Path(told.results), told.key)
+    reporter, folder = _Reporter(connection), folder_of(Path(told.results), told.key)
     log = log_of(Path(told.results), told.key)
-    with _output_to(log):
-        try:
-            config = resolve(RunConfig(**told.settings))
-            if config_hash(config) != told.key:
-                raise StateError(f"the cell's settings have the hash {config_hash(config)}, not {told.key}")
-            reporter = _Reporter(connection)
-            run_cell(config, folder, on_start=reporter.begun, on_record=reporter.advanced, **told.options)
-        except BrokenPipeError:
-            os._exit(1)
-        except Exception as error:  # noqa: BLE001 (whatever a user's own rule raises: the sweep goes on)
-            traceback.print_exc()
-            record_failure(folder, type(error).__name__, str(error))
-    if not log.stat().st_size:
-        log.unlink()
+    try:
+        with explained(log.parent), _output_to(log):
+            _run(told, folder, reporter)
+        if not log.stat().st_size:
+            log.unlink()
+    except DiskError as error:
+        reporter.halted("disk", str(error))
+    except KilledError as error:
+        reporter.halted("killed", str(error))
+
+
+def _run(told: Assignment, folder: Path, reporter: _Reporter) -> None:
+    """Run a cell, and record it if it fails by its own fault."""
+    try:
+        config = resolve(RunConfig(**told.settings))
+        if config_hash(config) != told.key:
+            raise StateError(f"the cell's settings have the hash {config_hash(config)}, not {told.key}")
+        run_cell(config, folder, on_start=reporter.begun, on_record=reporter.advanced, **told.options)
+    except BrokenPipeError:
+        os._exit(1)
+    except (DiskError, KilledError):
+        raise
+    except Exception as error:  # whatever a user's own rule raises: the sweep goes on
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise DiskError(f"a disk is full, for the run in {shown(folder)}: {error}") from error
+        traceback.print_exc()
+        record_failure(folder, type(error).__name__, str(error))
 
 
 def inspection_process(connection: Connection, method: StartMethod, pairs: Sequence[tuple[str, str]]) -> None:
@@ -133,6 +161,10 @@ class _Reporter:
         seconds = sum(record.seconds.values())
         self._send({"kind": "advanced", "round": record.round, "accuracy": accuracy, "seconds": seconds})
 
+    def halted(self, cause: Halt, told: str) -> None:
+        """Say why the cell cannot go on, which is no fault of its."""
+        self._send({"kind": "halted", "cause": cause, "told": one_line(told)})
+
     def _send(self, told: Mapping[str, Any]) -> None:
         self.connection.send_bytes(json.dumps(told).encode())
 
@@ -145,9 +177,11 @@ def _settle(method: StartMethod) -> None:
 
 
 def _end_with_parent(method: StartMethod) -> None:
-    parent = multiprocessing.parent_process()
+    parent, server = multiprocessing.parent_process(), os.getppid()
     # Forked siblings hold copies of each other's pipes, so that these tell nothing about the parent.
-    while parent is not None and (parent.is_alive() if method == "forkserver" else os.getppid() == parent.pid):
+    while parent is not None and (parent.is_alive() if method == "forkserver" else server == parent.pid):
+        if os.getppid() != server:
+            break  # without the server that it was forked from, nobody would hear how this process ends
         time.sleep(_WATCH_SECONDS)
     os._exit(1)
 

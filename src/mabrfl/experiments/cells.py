@@ -38,12 +38,15 @@ class PlannedCell:
         What the sweep varies, and this cell's values.
     besides
         Settings that tell it from cells of other grids at the same place on the axes; see :func:`told_apart`.
+    written
+        The settings by dotted key as the file has them, nothing filled in.
     """
 
     key: str
     config: ResolvedConfig
     axes: Mapping[str, Any]
     besides: Mapping[str, Any] = field(default_factory=dict)
+    written: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def label(self) -> str:
@@ -159,7 +162,8 @@ def value_label(value: Any) -> str:
     """Return a value in one line."""
     if isinstance(value, Typed):
         return value.text
-    return value if isinstance(value, str) else json.dumps(value)
+    # TOML has dates, which no setting takes; whoever refuses one has to name it.
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> Settings:

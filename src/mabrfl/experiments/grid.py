@@ -48,6 +48,7 @@ from mabrfl.experiments.cells import (
     value_label,
     without_match,
 )
+from mabrfl.experiments.twins import without_twins
 
 MAX_CELLS = 100_000
 LABEL = "label"
@@ -107,7 +108,7 @@ def parse_sweep(text: bytes, source: str = "sweep", default_name: str = "sweep")
         cells: dict[str, PlannedCell] = {}
         for number, grid in enumerate(_grids(document), start=1):
             where = f"grid {number}: " if "grid" in document else ""
-            for cell in _kept(_cells(base, grid, where), grid, where):
+            for cell in without_twins(_kept(_cells(base, grid, where), grid, where), where):
                 cells.setdefault(cell.key, cell)
                 if len(cells) > MAX_CELLS:
                     raise ConfigError(f"a sweep has at most {MAX_CELLS:,} cells")
@@ -145,7 +146,7 @@ def _cells(base: Settings, grid: Mapping[str, Any], where: str) -> Iterator[Plan
         except ConfigError as error:
             at = f"at {label_of(labels)}: " if labels else ""
             raise ConfigError(f"{where}{at}{error}") from error
-        yield PlannedCell(config_hash(config), config, labels)
+        yield PlannedCell(config_hash(config), config, labels, written={**base, **settings})
 
 
 def _resolved(settings: Mapping[str, Any]) -> ResolvedConfig:

@@ -14,6 +14,8 @@ from mabrfl.recording.folder import CHECKPOINTS, CONFIG, MANIFEST, ROUNDS, SUMMA
 
 PATIENCE = 10.0
 """Seconds to wait for a folder whose last process was killed a moment ago."""
+_NUMBERS = ("rounds", "seconds", "final_accuracy")
+_TOO_LARGE = 1e15
 
 
 @dataclass
@@ -52,14 +54,20 @@ def finished_summary(path: Path, key: str) -> dict[str, Any] | None:
     """Return the summary in a folder if the run of this hash is finished there, else None.
 
     This alone decides whether a run is done: for a sweep and its plan, for going on with a run, and for tables, figures
-    and packing. A summary that cannot be read, says that the run was interrupted, or is that of another configuration
-    is as good as none.
+    and packing. A summary that cannot be read, says that the run was interrupted, is that of another configuration, or
+    has something else in place of a number is as good as none.
     """
     try:
         summary = read_summary(path) if (path / SUMMARY).is_file() else {}
     except StateError:
         return None
-    return summary if summary.get("interrupted") is False and summary.get("config_hash") == key else None
+    finished = summary.get("interrupted") is False and summary.get("config_hash") == key
+    return summary if finished and all(_is_number(summary.get(name)) for name in _NUMBERS) else None
+
+
+def _is_number(value: Any) -> bool:
+    """Whether something is a number of a size that can be reckoned with, or none at all: what is not finite is null."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _TOO_LARGE)
 
 
 def finished_run(path: Path, config: ResolvedConfig) -> Finished | None:
@@ -75,12 +83,12 @@ def finished_run(path: Path, config: ResolvedConfig) -> Finished | None:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return where the run in a folder comes from; nothing if that was not written yet."""
+    """Return where the run in a folder comes from; nothing if that was not written yet, or is damaged."""
     try:
         found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
         raise OutputError(f"cannot read {shown(path / MANIFEST)}: {error}") from error
     return found if isinstance(found, dict) else {}
 
@@ -93,4 +101,6 @@ def _hash_in(path: Path) -> str | None:
     try:
         return config_hash(load_config(path / CONFIG)) if (path / CONFIG).is_file() else None
     except ConfigError as error:
-        raise StateError(f"{shown(path / CONFIG)} is not the configuration of a run: {error}") from error
+        raise StateError(
+            f"{shown(path / CONFIG)} is not the configuration of a run: {error}; move its folder away to run it anew"
+        ) from error

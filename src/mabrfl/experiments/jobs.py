@@ -24,6 +24,9 @@ from mabrfl.experiments.cells import PlannedCell
 
 _WARM = "mabrfl.experiments.warm"
 _STOP_SECONDS = 2.0
+_SERVER_SECONDS = 0.5
+_UNKNOWN_END = 255
+"""The exit code that :mod:`multiprocessing` makes up for a process whose server is gone."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -48,6 +51,8 @@ class Job:
         When, by the monotonic clock.
     deaf
         Whether the process has closed its end of the connection.
+    halted
+        Whether it has said that something from outside has stopped it.
     """
 
     cell: PlannedCell
@@ -58,6 +63,7 @@ class Job:
     accuracy: float | None = None
     started: float = field(default_factory=time.monotonic)
     deaf: bool = False
+    halted: bool = False
 
     def news(self) -> Iterator[dict[str, Any]]:
         """Yield what the process has said since the last time; the job is then as it was when that was said."""
@@ -69,7 +75,9 @@ class Job:
             except (EOFError, OSError):
                 self.deaf = True
                 return
-            self.round, self.accuracy = message["round"], message.get("accuracy")
+            self.halted = message["kind"] == "halted"
+            if not self.halted:
+                self.round, self.accuracy = message["round"], message.get("accuracy")
             yield message
 
     @property
@@ -121,22 +129,33 @@ class Launcher:
         theirs.close()
         return Job(cell, workers, process, ours)
 
-    def inspect(self, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """Return the number of parameters of each (data set, model), as far as they can be built.
+    def has_lost(self, job: Job) -> bool:
+        """Whether nobody knows how a cell's process ended, or whether it did: who would know is gone.
+
+        That is the server that cells are forked from, their true parent.
+        """
+        return self._method == "forkserver" and job.process.exitcode == _UNKNOWN_END and _server_is_gone()
+
+    def inspect(self, pairs: Iterable[tuple[str, str]], deadline: float | None = None) -> dict[tuple[str, str], int]:
+        """Return the number of parameters of each (data set, model), as far as they can be built until the deadline.
+
+        That is a time of the monotonic clock. Data sets may have to be fetched, which takes as long as it takes.
 
         Raises
         ------
         DatasetError
             If a data set is missing and cannot be fetched: better said once than by every cell.
         """
+        found: dict[str, list[Any]] = {"sizes": [], "missing": []}
         ours, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(target=inspection_process, args=(theirs, self._method, sorted(pairs)))
         self._start(process)
         theirs.close()
         try:
-            found = json.loads(ours.recv_bytes())
+            if ours.poll(None if deadline is None else max(deadline - time.monotonic(), 0.0)):
+                found = json.loads(ours.recv_bytes())
         except (EOFError, OSError):
-            found = {"sizes": [], "missing": []}
+            pass  # whatever ended it, the cells themselves will say so
         finally:
             stop([process])
             ours.close()
@@ -154,8 +173,22 @@ class Launcher:
             else:
                 with _one_thread(), _unborn_ignore_interrupts():
                     process.start()
-        except OSError as error:
+        except (EOFError, OSError) as error:
             raise MabRflError(f"cannot start a process for a cell: {error}") from error
+
+
+def _server_is_gone() -> bool:
+    """Whether the process that cells are forked from has ended."""
+    server = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
+    deadline = time.monotonic() + _SERVER_SECONDS
+    while server is not None and time.monotonic() < deadline:
+        # Its files are closed a moment before it has ended. It is only looked at: who starts the next one buries it.
+        with contextlib.suppress(ChildProcessError):
+            if os.waitid(os.P_PID, server, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                time.sleep(0.01)
+                continue
+        return True
+    return server is None
 
 
 @contextlib.contextmanager

@@ -52,9 +52,10 @@ def claimed(results: Path) -> Iterator[None]:
             if time.monotonic() >= deadline or _alive(owner):
                 raise OutputError(f"another sweep (process {owner}) is running in {shown(results)}")
             time.sleep(_PAUSE)
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        with explained(results):
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
         yield
 
 

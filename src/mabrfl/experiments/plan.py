@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +13,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from mabrfl.config import ResolvedConfig, load_config
+from mabrfl.config import ResolvedConfig, load_config, resolve
 from mabrfl.config.toml import parse_toml
 from mabrfl.errors import MabRflError, OutputError, StateError
 from mabrfl.experiments.cells import PlannedCell, flat, value_label
 from mabrfl.experiments.files import parse_json, read_bytes
-from mabrfl.experiments.identity import finished_summary
-from mabrfl.experiments.results import CELLS, FAILED, KEY_LENGTH, PLAN, SWEEP, Status
+from mabrfl.experiments.identity import finished_summary, read_manifest
+from mabrfl.experiments.results import CELLS, KEY_LENGTH, PLAN, SWEEP, Status
 from mabrfl.experiments.sharing import Sharing
 from mabrfl.recording import read_rounds
 from mabrfl.recording.folder import CONFIG, ROUNDS, shown
+from mabrfl.recording.ownership import FAILED
 
 _MOST_SHOWN = 3
 
@@ -67,7 +69,10 @@ def folder_of(results: Path, key: str) -> Path:
 
 def standing(results: Path, cell: PlannedCell) -> Standing:
     """Look up where a cell stands; whatever cannot be read counts as not done."""
-    folder = folder_of(results, cell.key)
+    return _standing_in(folder_of(results, cell.key), cell)
+
+
+def _standing_in(folder: Path, cell: PlannedCell) -> Standing:
     summary = finished_summary(folder, cell.key)
     if summary is not None:
         rounds = int(summary.get("rounds") or 0)
@@ -86,9 +91,8 @@ def _measured(folder: Path) -> tuple[int, float | None]:
         records = read_rounds(folder).records
     except StateError:
         return 0, None
-    if not records:
-        return 0, None
-    return len(records), median(sum(record.seconds.values()) for record in records) * _workers(folder)
+    took = [seconds for record in records if math.isfinite(seconds := sum(record.seconds.values()))]
+    return len(records), median(took) * _workers(folder) if took else None
 
 
 def _workers(folder: Path) -> int:
@@ -103,6 +107,27 @@ def _error(path: Path) -> str:
         return str(json.loads(path.read_text(encoding="utf-8"))["error"])
     except (OSError, ValueError, KeyError, TypeError):
         return "unknown"
+
+
+def pace_in(results: Path, standings: Iterable[Standing]) -> Pace:
+    """Return what rounds take, by these cells and by whatever else was run in a sweep's folder.
+
+    That is cells which were not asked for, and those of older states of the sweep's file: a changed setting makes
+    another cell, but mostly not another kind of round.
+    """
+    known = {entry.cell.key[:KEY_LENGTH]: entry for entry in standings}
+    folders = sorted((results / CELLS).iterdir()) if (results / CELLS).is_dir() else []
+    others = (_other(folder) for folder in folders if folder.name not in known)
+    return Pace([*known.values(), *(entry for entry in others if entry is not None)])
+
+
+def _other(folder: Path) -> Standing | None:
+    """Return where a run stands that is none of the cells at hand, if its folder tells what it was."""
+    try:
+        key, config = read_manifest(folder).get("config_hash"), resolve(load_config(folder / CONFIG))
+    except MabRflError:
+        return None
+    return _standing_in(folder, PlannedCell(str(key), config, {}))
 
 
 class Pace:
@@ -223,21 +248,39 @@ def estimate(
 
 
 def last_plan(results: Path) -> list[dict[str, Any]]:
-    """Return the cells that the sweep in this folder had when it last ran; none if it never did."""
+    """Return the cells that the sweep in this folder had when it last ran; none if it never did, or that is damaged."""
+    try:
+        return _read_plan(results)
+    except StateError:
+        return []
+
+
+def damage_of_plan(results: Path) -> str:
+    """Return what is to be said about a plan of last time that cannot be read; nothing if it can, or there is none."""
+    try:
+        _read_plan(results)
+    except StateError as error:
+        return f"{error}; what has changed since last time is unknown, and the sweep writes a new one"
+    return ""
+
+
+def _read_plan(results: Path) -> list[dict[str, Any]]:
     if not (results / PLAN).is_file():
         return []
     found = parse_json(read_bytes(results / PLAN), results / PLAN)
-    if not isinstance(found, list) or not all(isinstance(entry, dict) and "key" in entry for entry in found):
-        raise StateError(f"{PLAN} in the results folder is not the plan of a sweep")
+    if not isinstance(found, list) or not all(_is_entry(entry) for entry in found):
+        raise StateError(f"{shown(results / PLAN)} is not the plan of a sweep")
     return found
+
+
+def _is_entry(entry: Any) -> bool:
+    tables = (entry.get(name, {}) for name in ("config", "axes")) if isinstance(entry, dict) else [None]
+    return all(isinstance(table, dict) for table in tables) and isinstance(entry.get("key"), str)
 
 
 def is_sweeps_folder(results: Path) -> bool:
     """Whether a sweep has left its plan in a folder."""
-    try:
-        return bool(last_plan(results))
-    except StateError:
-        return False
+    return bool(last_plan(results))
 
 
 def refuse_others_folder(results: Path, name: str, cells: Sequence[PlannedCell]) -> None:
@@ -248,10 +291,10 @@ def refuse_others_folder(results: Path, name: str, cells: Sequence[PlannedCell])
     OutputError
         If it is such a folder. An older state of the same file, or the same cells under a new name, is none.
     """
-    if not is_sweeps_folder(results):
+    if not (results / PLAN).is_file():
         return
     before = last_plan(results)
-    theirs = before[0].get("sweep") or _name_in(results / SWEEP)
+    theirs = (before[0].get("sweep") if before else None) or _name_in(results / SWEEP)
     if theirs in (None, name) or {entry["key"] for entry in before} & {cell.key for cell in cells}:
         return
     raise OutputError(

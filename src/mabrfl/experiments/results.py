@@ -23,11 +23,10 @@ from mabrfl.experiments.identity import finished_summary
 from mabrfl.experiments.series import Column, event_counts, per_client, per_round
 from mabrfl.recording import RoundRecord, read_rounds
 from mabrfl.recording.folder import CONFIG, MANIFEST, ROUNDS, shown
+from mabrfl.recording.ownership import FAILED, SERIES
 
-CELLS, PLAN, FAILED, SWEEP = "cells", "cells.json", "failed.json", "sweep.toml"
+CELLS, PLAN, SWEEP = "cells", "cells.json", "sweep.toml"
 """Names in a sweep's folder."""
-SERIES = "series.json"
-"""What the folder of an adopted cell has in place of its rounds, see :mod:`mabrfl.experiments.adoption`."""
 KEY_LENGTH = 16
 """Characters of a cell's key that its folder has for a name."""
 FORMAT, VERSION = "mabrfl-results", 1

@@ -18,7 +18,7 @@ from mabrfl.config import ResolvedConfig, RunConfig, config_hash, dump_toml, res
 from mabrfl.errors import StateError
 from mabrfl.experiments.identity import Finished, claim, finished_run, is_same_run, read_manifest
 from mabrfl.recording import Checkpoint, RoundRecord, RunFolder, load_checkpoint, manifest, read_rounds, summarize
-from mabrfl.recording.folder import ROUNDS
+from mabrfl.recording.folder import MANIFEST, ROUNDS
 
 if TYPE_CHECKING:
     from mabrfl.simulator import Simulation
@@ -189,13 +189,15 @@ class Sitting:
             self.simulation.load_state_dict(initial)
         self.folder.rewind()
         self.folder.start(config=dump_toml(self.config), manifest=now)
-        if before:
+        if before or self.notes:
             self.notes.append("no usable checkpoint: starting again with round 1")
 
     def _restore(self, found: Checkpoint, now: dict[str, Any], before: dict[str, Any]) -> None:
-        if now["data_fingerprint"] != before.get("data_fingerprint"):
+        if "data_fingerprint" not in before:
+            raise StateError(f"{MANIFEST} is damaged or gone, and nothing else says which data the run had")
+        if now["data_fingerprint"] != before["data_fingerprint"]:
             raise StateError(
-                f"the data is another: expected {before.get('data_fingerprint')}, got {now['data_fingerprint']}"
+                f"the data is another: expected {before['data_fingerprint']}, got {now['data_fingerprint']}"
             )
         state = found.state or {}
         try:

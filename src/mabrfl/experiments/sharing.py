@@ -8,14 +8,13 @@ go to the cells as workers. On a GPU one cell runs at a time.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from mabrfl.config import ResolvedConfig
 from mabrfl.config.defaults import available_cores
 from mabrfl.errors import ConfigError
+from mabrfl.experiments.memory import available_memory
 
 PROCESS_BYTES = 700 * 2**20
 """Python, PyTorch and a data set."""
@@ -95,16 +94,3 @@ def cell_bytes(config: ResolvedConfig, sizes: Sizes) -> int:
     """Return about how much memory a cell takes."""
     parameters = sizes.get((config.dataset, config.model), 0)
     return PROCESS_BYTES + 4 * COPIES * config.clients * parameters
-
-
-def available_memory() -> int:
-    """Return how many bytes of memory can be had without swapping."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    except (AttributeError, OSError, ValueError):  # pragma: no cover (neither Linux nor another Unix)
-        return 4 * 2**30

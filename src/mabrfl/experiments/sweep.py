@@ -14,25 +14,28 @@ from collections.abc import Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from mabrfl.experiments.adoption import adopt, adoptable
+from mabrfl._killing import was_killed
+from mabrfl.errors import DiskError, SweepError
+from mabrfl.experiments.adoption import adopt, adoptable, forget_half_adopted
 from mabrfl.experiments.cell import LOGS, StartMethod, record_failure
 from mabrfl.experiments.cells import PlannedCell
 from mabrfl.experiments.grid import Sweep
 from mabrfl.experiments.jobs import Job, Launcher, default_start_method, stop
 from mabrfl.experiments.locking import claimed
-from mabrfl.experiments.plan import Pace, folder_of, plan_entries, refuse_others_folder, standing
+from mabrfl.experiments.plan import folder_of, pace_in, plan_entries, refuse_others_folder, standing
 from mabrfl.experiments.progress import Monitor, Outcome, Progress, Unwatched
-from mabrfl.experiments.results import FAILED, PLAN, SWEEP
+from mabrfl.experiments.results import PLAN, SWEEP
 from mabrfl.experiments.sharing import check_wishes, share_machine
 from mabrfl.recording import remove_checkpoints
-from mabrfl.recording.atomic import replace_file, write_atomically
+from mabrfl.recording.atomic import remove_leftovers, replace_file, write_atomically
 from mabrfl.recording.folder import CHECKPOINTS, explained
+from mabrfl.recording.ownership import FAILED
 
 ATTEMPTS = 2
 """How often a cell is started in one sweep if its process is killed."""
 _TICK_SECONDS = 0.25
-_KILLS = {getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGKILL", "SIGHUP")}
-"""Signals by which somebody else (a user, the system for want of memory) ends a process; the others are crashes."""
+_LOST_SECONDS = 10.0
+"""How long to wait for cells to end whose server is gone; they look after it every fifth of a second."""
 
 
 def run_sweep(
@@ -86,7 +89,10 @@ def run_sweep(
     StateError
         If a cell to be adopted is not what its key says.
     OutputError
-        If another sweep runs in this folder or has left its results there, or it cannot be written to.
+        If another sweep runs in this folder or has left its results there, or it cannot be written to. If the disk is
+        full, everything is stopped with a :class:`~mabrfl.errors.DiskError`, and no cell has failed by that.
+    SweepError
+        If the server that cells are forked from is killed, and a cell goes on without it.
     """
     check_wishes(jobs, workers)
     results = Path(results)
@@ -99,12 +105,12 @@ def run_sweep(
         _write_plan(sweep, results)
         adopted = adopt(results, sweep.cells, found)
         progress = Progress({cell.key: standing(results, cell) for cell in cells}, adopted=adopted)
-        progress.pace = Pace(progress.standings.values())
+        progress.pace = pace_in(results, progress.standings.values())
         launcher = Launcher(results, method, arguments=arguments, checkpoint_every=checkpoint_every)
         scheduler = _Scheduler(results, launcher, progress, monitor or Unwatched(), deadline)
         scheduler.queue(retry_failed=retry_failed)
         left = [cell.config for cell in progress.waiting]
-        sizes = launcher.inspect({(config.dataset, config.model) for config in left}) if left else {}
+        sizes = launcher.inspect({(config.dataset, config.model) for config in left}, deadline) if left else {}
         progress.sharing = share_machine(left, jobs=jobs, workers=workers, sizes=sizes)
         scheduler.run()
     return progress
@@ -113,6 +119,7 @@ def run_sweep(
 def _write_plan(sweep: Sweep, results: Path) -> None:
     plan = json.dumps(plan_entries(sweep.cells, sweep.name), indent=1, allow_nan=False) + "\n"
     with explained(results):
+        remove_leftovers(results, (SWEEP, PLAN))
         replace_file(results / SWEEP, [sweep.text])
         write_atomically(results / PLAN, plan)
 
@@ -129,6 +136,10 @@ class _Scheduler:
 
     def queue(self, *, retry_failed: bool) -> None:
         """Line up the cells that are to run."""
+        with explained(self._results):
+            self._queue(retry_failed)
+
+    def _queue(self, retry_failed: bool) -> None:
         for known in list(self._progress.standings.values()):
             if known.status == "failed" and retry_failed:
                 # From here on it is a cell like others that were begun: whatever happens now, it is not lost.
@@ -136,6 +147,7 @@ class _Scheduler:
                 known = standing(self._results, known.cell)  # noqa: PLW2901
                 self._progress.standings[known.cell.key] = known
             if known.status in ("running", "missing"):
+                forget_half_adopted(folder_of(self._results, known.cell.key))
                 self._progress.waiting.append(known.cell)
             elif known.status == "done":
                 # Removing them is the last thing that a cell does; it may have been killed before.
@@ -182,17 +194,52 @@ class _Scheduler:
         )
         for job in running:
             ended = job.ended
-            for message in job.news():
-                if message["kind"] == "begun":
-                    self._begun(job, message["notes"])
-                    continue
-                self._progress.pace.learn(job.cell.config, message["seconds"] * job.workers)
-                self._monitor.advanced(job)
+            self._hear(job)
+            if ended and self._launcher.has_lost(job):
+                self._lose()
+                break
             if ended:
                 self._finish(job)
         self._monitor.tick()
 
-    def _finish(self, job: Job) -> None:
+    def _hear(self, job: Job) -> None:
+        """Take note of what a cell says."""
+        for message in job.news():
+            if message["kind"] == "begun":
+                self._begun(job, message["notes"])
+            elif message["kind"] == "advanced":
+                self._progress.pace.learn(job.cell.config, message["seconds"] * job.workers)
+                self._monitor.advanced(job)
+            elif message["cause"] == "disk":
+                # It would be the same with every other cell.
+                raise DiskError(message["told"])
+            else:
+                self._monitor.noted(job, message["told"])
+
+    def _lose(self) -> None:
+        """Wait until all cells have ended whose server was killed, as they do by themselves; none of them has failed.
+
+        Raises
+        ------
+        SweepError
+            If one goes on: others must not start beside it.
+        """
+        jobs, deadline = list(self._progress.running.values()), time.monotonic() + _LOST_SECONDS
+        while left := [job for job in jobs if not job.deaf]:
+            if time.monotonic() >= deadline:
+                raise SweepError(
+                    f"the server that cells are forked from was killed, and {left[0].cell.label} (process "
+                    f"{left[0].process.pid}) goes on without it; no cell has failed: when it has ended, the same "
+                    "command goes on"
+                )
+            wait([job.connection for job in left], timeout=_TICK_SECONDS)
+            for job in left:
+                self._hear(job)
+        for job in jobs:
+            self._monitor.noted(job, "the server that its process was forked from was killed, and the process with it")
+            self._finish(job, lost=True)
+
+    def _finish(self, job: Job, *, lost: bool = False) -> None:
         """Find out what became of a cell, by its folder first of all, and then by how its process ended."""
         progress, key, code = self._progress, job.cell.key, job.process.exitcode or 0
         del progress.running[key]
@@ -201,7 +248,7 @@ class _Scheduler:
         outcome: Outcome = "killed"
         if known.status in ("done", "failed"):
             outcome = "done" if known.status == "done" else "failed"
-        elif code >= 0 or -code not in _KILLS:
+        elif not (lost or job.halted or was_killed(code)):
             record_failure(folder_of(self._results, key), "Crash", _last_words(code))
             known, outcome = standing(self._results, job.cell), "failed"
         elif self._attempts[key] < ATTEMPTS:

@@ -52,6 +52,17 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
+def is_leftover(name: str, names: Iterable[str]) -> bool:
+    """Whether a file is what a process killed in the middle of :func:`replace_file` left of one of these.
+
+    Examples
+    --------
+    >>> is_leftover(".config.toml-x1y2z3_4", ["config.toml"]), is_leftover("config.toml", ["config.toml"])
+    (True, False)
+    """
+    return any(name.startswith(f".{each}-") for each in names)
+
+
 def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
     """Remove what a process killed in the middle of :func:`replace_file` left of these files."""
     for name in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import json
@@ -19,7 +20,7 @@ except ImportError:  # pragma: no cover (Windows)
     fcntl = None  # type: ignore[assignment]
 
 from mabrfl._closing import Closing
-from mabrfl.errors import OutputError, StateError
+from mabrfl.errors import DiskError, OutputError, StateError
 from mabrfl.recording.atomic import remove_leftovers, sync_folder, write_all, write_atomically
 from mabrfl.recording.checkpoint import remove_checkpoints, save_checkpoint
 from mabrfl.recording.ownership import (
@@ -29,12 +30,16 @@ from mabrfl.recording.ownership import (
     OURS,
     ROUNDS,
     SUMMARY,
+    WRITTEN_ASIDE,
+    is_empty,
     refuse_others_files,
 )
 from mabrfl.recording.record import RoundRecord, plain
 
 __all__ = ["CHECKPOINTS", "CONFIG", "MANIFEST", "ROUNDS", "SUMMARY", "RunFolder", "explained", "lock", "shown"]
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the operating system says when a disk, or what a user may have of it, is full."""
 _LOCK_SECONDS = 0.05
 
 
@@ -68,7 +73,7 @@ class RunFolder(Closing):
         with explained(path):
             if path.exists() and not path.is_dir():
                 raise OutputError(f"output folder {shown(path)} is a file; choose another with --out")
-            if path.is_dir() and not force and any(path.iterdir()):
+            if path.is_dir() and not force and not is_empty(path):
                 raise OutputError(f"output folder {shown(path)} is not empty; choose another, or use --force")
             if path.is_dir():
                 refuse_others_files(path, replaced)
@@ -214,7 +219,7 @@ def _clear(path: Path, *, keep: tuple[str, ...]) -> None:
     for name in OURS:
         if name not in keep:
             (path / name).unlink(missing_ok=True)
-    remove_leftovers(path, OURS)
+    remove_leftovers(path, WRITTEN_ASIDE)
 
 
 def _claim(path: Path, how: int, patience: float = 0.0) -> io.FileIO:
@@ -249,9 +254,10 @@ def lock(file: IO[Any]) -> bool:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses (no permission, disk full, ...) into an OutputError."""
+    """Turn what the operating system refuses (no permission, ...) into an OutputError; a full disk into a DiskError."""
     try:
         yield
     except (OSError, ValueError) as error:
         cause = getattr(error, "strerror", None) or str(error)
-        raise OutputError(f"cannot write to output folder {shown(path)}: {cause}") from error
+        kind = DiskError if getattr(error, "errno", None) in (*FULL, errno.EROFS) else OutputError
+        raise kind(f"cannot write to output folder {shown(path)}: {cause}") from error

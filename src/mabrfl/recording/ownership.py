@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mabrfl.errors import OutputError
+from mabrfl.recording.atomic import is_leftover
 from mabrfl.recording.record import RoundRecord
 
 CONFIG, MANIFEST, ROUNDS, SUMMARY = "config.toml", "manifest.json", "rounds.jsonl", "summary.json"
@@ -16,8 +17,17 @@ PICTURES = ("accuracy.png", "accuracy.svg", "clients.png", "clients.svg")
 OURS = (CONFIG, MANIFEST, ROUNDS, SUMMARY, *PICTURES)
 CHECKPOINTS = "checkpoint"
 """With ``OURS`` everything a run writes; nothing else is ever removed from a folder."""
+FAILED, SERIES = "failed.json", "series.json"
+"""What a sweep writes into the folder of a run: why it failed; its rounds, if it was adopted."""
+WRITTEN_ASIDE = (*OURS, FAILED, SERIES)
+"""Of all of them, a process that was killed may have left half of a new one, under a name of its own."""
 
 _LONGEST_LINE = 64 * 2**20
+
+
+def is_empty(path: Path) -> bool:
+    """Whether a folder has nothing but what killed processes of ours left, half written."""
+    return all(is_leftover(file.name, WRITTEN_ASIDE) for file in path.iterdir())
 
 
 def holds_run(path: Path) -> bool:

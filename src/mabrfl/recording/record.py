@@ -131,7 +131,7 @@ class RoundRecord:
             attackers=frozenset(data["attackers"]),
             events=tuple(data["events"]),
             facts=data["facts"],
-            seconds=data["seconds"],
+            seconds={stage: _number(took) for stage, took in data["seconds"].items()},
             per_class=None if data["per_class"] is None else tuple(_number(share) for share in data["per_class"]),
             attack_success=data.get("attack_success"),  # records of the first versions do not have it
         )

@@ -24,7 +24,8 @@ from typing import Any, Protocol
 
 import torch
 
-from mabrfl.errors import ConfigError, MabRflError, StateError
+from mabrfl._killing import was_killed
+from mabrfl.errors import ConfigError, KilledError, MabRflError, StateError
 from mabrfl.training.memory import SharedArray, StartMethod
 from mabrfl.training.trainer import Task, Trainer
 
@@ -173,7 +174,8 @@ class Pool:
         process.join(_EXIT_SECONDS)
         code = process.exitcode
         hint = "; was it killed for want of memory?" if code == -getattr(signal, "SIGKILL", 9) else ""
-        return MabRflError(f"{what}: worker {number} died (exit code {code}){hint}")
+        kind = KilledError if was_killed(code) else MabRflError
+        return kind(f"{what}: worker {number} died (exit code {code}){hint}")
 
     def close(self) -> None:  # noqa: D102 (see Executor)
         self._finish()
