@@ -27,13 +27,22 @@ torch.set_num_threads(1)
 STUB = RunConfig(defense="fedavg", rounds=4, workers=1)
 RUNS: dict[str, RunConfig] = {
     "momenta and reputation": RunConfig(**TINY, rounds=8, attack="label-flip", attackers=2),
-    "kept optimizers": RunConfig(**TINY, rounds=8, preset="reference", attack="lie", attackers=2),
+    "kept optimizers and new identities": RunConfig(
+        **TINY,
+        rounds=8,
+        preset="reference",
+        attack="whitewash",
+        attack_options={"patience": 2},
+        attackers=2,
+    ),
     "a rule and an attack that remember": RunConfig(
         **TINY,
         rounds=8,
+        seed=2,  # one of those with which it matters what the attack remembers
         defense="centered-clip",
         selector="thompson-top",
         attack="mimic",
+        attack_options={"victim": "largest-variance"},
         attackers=2,
     ),
     "two processes": RunConfig(**{**TINY, "workers": 2}, rounds=8, attack="label-flip", attackers=2),
@@ -147,7 +156,7 @@ def test_a_slip_in_going_on_does_come_to_light(tmp_path: Path, monkeypatch: pyte
 
 
 def test_several_workers_go_on_where_one_was_and_the_other_way_round(tmp_path: Path) -> None:
-    config = RUNS["kept optimizers"]
+    config = RUNS["kept optimizers and new identities"]
     run_cell(config, tmp_path / "whole")
 
     def stop(record: Any) -> None:

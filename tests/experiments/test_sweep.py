@@ -317,7 +317,7 @@ def test_a_copied_folder_without_its_hidden_file_is_a_sweeps_all_the_same(tmp_pa
 
 
 class Sitter(Unwatched):
-    """Writes down what is missing when a sweep begins, and what it starts."""
+    """Writes down what is missing when a sweep begins, what it starts, and what ends."""
 
     def __init__(self, trial: SweepTrial, path: Path, journal: Path) -> None:
         self.trial, self.path, self.journal = trial, path, journal
@@ -330,7 +330,10 @@ class Sitter(Unwatched):
         self.write(self.trial.missing(self.path))
 
     def started(self, job: Any) -> None:
-        self.write([job.cell.key, job.round])
+        self.write(["started", job.cell.key, job.round])
+
+    def ended(self, known: Any, outcome: str, seconds: float) -> None:
+        self.write([outcome, known.cell.key, known.rounds])
 
 
 class SweepTrial(Trial):
@@ -361,9 +364,10 @@ class SweepTrial(Trial):
         lines = journal.read_text().splitlines() if journal.exists() else []
         if not lines:
             return
-        missing, *starts = map(json.loads, lines)
+        missing, *events = map(json.loads, lines)
+        assert {key for _, key, _ in events} <= missing.keys(), "a finished cell was started"
+        starts = [(key, after) for event, key, after in events if event == "started"]
         times = Counter(key for key, _ in starts)
-        assert times.keys() <= missing.keys(), "a finished cell was started"
         # If the process of a cell was killed, and the sweep was not, that cell is started once more.
         assert times.total() - len(times) <= (sitting.killed and sitting.complete), "a cell was started twice"
         assert times.keys() == missing.keys() or not sitting.complete, "a cell was left out"
@@ -380,9 +384,10 @@ class SweepTrial(Trial):
     def compare(self, path: Path) -> None:
         again = Journal()
         run(self.wanted, path, monitor=again)  # removes the checkpoints of a cell that was killed after its summary
-        assert again.starts == [], "a finished cell was run again"
+        assert (again.starts, again.ends) == ([], []), "a finished cell was started"
         self.look(path)
-        assert {cell.key: outcome(folder_of(path, cell.key)) for cell in self.wanted.cells} == self.expected
+        found = {cell.key: outcome(folder_of(path, cell.key)) for cell in self.wanted.cells}
+        assert found == self.expected, "a cell ended as another run"
         assert len(list((path / "cells").iterdir())) == len(self.expected)
         self.finished.clear()
 
