@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import random
 import shlex
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 import mabrfl as package
+from killing import SEED, outcome, recorded
 from mabrfl.cli.once import duration
 from mabrfl.experiments.cell import record_failure
 from mabrfl.experiments.grid import load_sweep
@@ -341,24 +343,40 @@ def test_a_real_sweep_stops_within_seconds_of_ctrl_c_and_goes_on(tmp_path: Path)
         assert read_summary(path.parent)["rounds"] == 40
 
 
+def wait_for_more_rounds(process: subprocess.Popen[str], folders: list[Path], more: int) -> None:
+    """Wait until a sweep has recorded so many rounds more, or has ended."""
+    enough = sum(map(recorded, folders)) + more
+    while process.poll() is None and sum(map(recorded, folders)) < enough:
+        time.sleep(0.01)
+
+
 @pytest.mark.slow
 def test_a_real_sweep_killed_again_and_again_ends_as_one_that_was_not(tmp_path: Path) -> None:
-    (tmp_path / "tiny.toml").write_text(TEXT.replace("rounds = 2", "rounds = 40"))
-    cells = load_sweep(tmp_path / "tiny.toml").cells
-    for number in range(6):
-        with started(tmp_path) as process:
-            wait_for_rounds(tmp_path / "runs" / "tiny")
-            time.sleep(0.3 * number)
-            process.kill()
-            process.communicate(timeout=60)
-    with started(tmp_path) as process:
-        process.communicate(timeout=300)
-    assert process.returncode == 0
+    (tmp_path / "tiny.toml").write_text(TEXT.replace("rounds = 2", "rounds = 60"))
+    keys = [cell.key for cell in load_sweep(tmp_path / "tiny.toml").cells]
     with started(tmp_path, "--out", "whole", "--jobs", "1", "--workers", "2") as process:
         process.communicate(timeout=300)
-    for cell in cells:
-        one, other = (read_summary(folder_of(tmp_path / place, cell.key)) for place in ("runs/tiny", "whole"))
-        assert one["weights_sha256"] == other["weights_sha256"]
+    assert process.returncode == 0
+    expected = [outcome(folder_of(tmp_path / "whole", key)) for key in keys]
+    draw, kills = random.Random(SEED), 0
+    for number in range(20):
+        folders = [folder_of(tmp_path / f"killed-{number}", key) for key in keys]
+        complete = False
+        while not complete:
+            with started(tmp_path, "--out", f"killed-{number}") as process:
+                if kills < 8:
+                    wait_for_more_rounds(process, folders, draw.randrange(60))
+                    end = draw.choice([os.kill, os.killpg])  # cells end with their sweep, or all at once
+                    if process.poll() is None:
+                        end(process.pid, signal.SIGKILL)
+                process.communicate(timeout=300)
+            assert process.returncode in (0, -signal.SIGKILL)
+            complete = process.returncode == 0
+            kills += not complete and not all((folder / "summary.json").exists() for folder in folders)
+        assert [outcome(folder) for folder in folders] == expected, f"MABRFL_KILL_SEED={SEED}"
+        if kills == 8:
+            break
+    assert kills == 8
 
 
 def test_a_sweep_goes_on_from_packed_results_and_the_plan_knows(

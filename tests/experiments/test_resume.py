@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import sys
@@ -16,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from killing import TINY, StubSimulation, ended, forked, killed_after, outcome
+import killing
+from killing import SYSTEM_CALLS, TINY, Sitting, StubSimulation, Trial, ended, forked, kill_at_random, outcome, recorded
 from mabrfl.config import RunConfig, config_hash
 from mabrfl.errors import OutputError, StateError
 from mabrfl.experiments.runner import run_cell
@@ -27,16 +27,28 @@ torch.set_num_threads(1)
 STUB = RunConfig(defense="fedavg", rounds=4, workers=1)
 RUNS: dict[str, RunConfig] = {
     "momenta and reputation": RunConfig(**TINY, rounds=8, attack="label-flip", attackers=2),
-    "kept optimizers": RunConfig(**TINY, rounds=8, preset="reference", attack="lie", attackers=2),
+    "kept optimizers and new identities": RunConfig(
+        **TINY,
+        rounds=8,
+        preset="reference",
+        attack="whitewash",
+        attack_options={"patience": 2},
+        attackers=2,
+    ),
     "a rule and an attack that remember": RunConfig(
         **TINY,
         rounds=8,
+        seed=2,  # one of those with which it matters what the attack remembers
         defense="centered-clip",
         selector="thompson-top",
         attack="mimic",
+        attack_options={"victim": "largest-variance"},
         attackers=2,
     ),
+    "two processes": RunConfig(**{**TINY, "workers": 2}, rounds=8, attack="label-flip", attackers=2),
 }
+KILLS, MANY_KILLS = 7, 55
+"""Of each of these runs."""
 
 
 def stub(path: Path, **settings: Any) -> Any:
@@ -72,42 +84,79 @@ def interrupted_after(path: Path, number: int, **settings: Any) -> None:
         stub(path, on_record=stop, **settings)
 
 
-def kill_at_random(config: RunConfig, path: Path, kills: int, draw: random.Random) -> dict[str, Any]:
-    """Run in processes that are killed this many times at random moments; return what it came to."""
-    begin = time.monotonic()
-    assert ended(forked(lambda: run_cell(config, path.with_name(path.name + "-timed")))) == 0
-    longest = time.monotonic() - begin
-    done = 0
-    while done < kills:
-        shutil.rmtree(path, ignore_errors=True)
-        going = True
-        while going and done < kills:
-            # About half a run at a time: some kills come in the first round, some after the last.
-            going = killed_after(forked(lambda: run_cell(config, path)), draw.uniform(0.0, 0.6 * longest))
-            done += going
-    assert ended(forked(lambda: run_cell(config, path))) == 0
-    return outcome(path)
+class Run(Trial):
+    """A run of its own, without and with interruptions."""
+
+    def __init__(self, config: RunConfig, whole: Path, **settings: Any) -> None:
+        self.config, self.settings = config, settings
+        run_cell(config, whole, **settings)
+        self.expected = outcome(whole)
+
+    def work(self, path: Path, journal: Path) -> None:
+        before = recorded(path)
+
+        def begun(after: int, notes: Any) -> None:
+            journal.write_text(json.dumps([before, after]))
+
+        run_cell(self.config, path, on_start=begun, **self.settings)
+
+    def rounds(self, path: Path) -> tuple[int, bool]:
+        return recorded(path), not (path / "summary.json").exists()
+
+    def check(self, path: Path, journal: Path, sitting: Sitting) -> None:
+        if journal.exists() and (told := journal.read_text()):
+            before, after = json.loads(told)
+            # The checkpoint of a round comes a moment after its record.
+            assert max(before - 1, 0) <= after <= before, "it did not go on after its last finished round"
+
+    def compare(self, path: Path) -> None:
+        assert outcome(path) == self.expected, "it ended as another run"
+
+
+def test_there_are_as_many_kills_as_we_say() -> None:
+    assert len(RUNS) * KILLS >= 25
+    assert len(RUNS) * MANY_KILLS >= 200
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_nine_kills_at_random_moments_change_nothing(tmp_path: Path, name: str) -> None:
-    run_cell(RUNS[name], tmp_path / "whole")
-    found = kill_at_random(RUNS[name], tmp_path / "killed", 9, random.Random(name))
-    assert found == outcome(tmp_path / "whole")
+def test_kills_at_random_moments_change_nothing(tmp_path: Path, name: str) -> None:
+    killed = kill_at_random(Run(RUNS[name], tmp_path / "run"), tmp_path / "killed", KILLS, name)
+    assert len(killed) == KILLS
+    assert len({sitting.rounds for sitting in killed}) > 1, "all came after the same round"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
-def test_seventy_kills_at_random_moments_change_nothing(tmp_path: Path, name: str) -> None:
-    run_cell(RUNS[name], tmp_path / "whole")
-    expected = outcome(tmp_path / "whole")
-    draw = random.Random(name)
-    for repetition in range(7):
-        assert kill_at_random(RUNS[name], tmp_path / f"killed-{repetition}", 10, draw) == expected
+def test_many_more_kills_at_random_moments_change_nothing(tmp_path: Path, name: str) -> None:
+    killed = kill_at_random(Run(RUNS[name], tmp_path / "run"), tmp_path / "killed", MANY_KILLS, f"more {name}")
+    assert len(killed) == MANY_KILLS
+    assert len({sitting.rounds for sitting in killed}) > RUNS[name].rounds // 2, "all came after the same few rounds"
+
+
+class Forgetful(StubSimulation):
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.round = state["round"]
+
+
+SLIPS: dict[str, Any] = {
+    "killing.StubSimulation": Forgetful,
+    "mabrfl.experiments.runner.load_checkpoint": lambda *path, **which: None,
+    "mabrfl.recording.folder.RunFolder.rewind": lambda folder, mark=None: folder._rounds.seek(0, os.SEEK_END),
+}
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_slip_in_going_on_does_come_to_light(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slip: str) -> None:
+    monkeypatch.setattr(slip, SLIPS[slip])
+    trial = Run(STUB.model_copy(update={"rounds": 8}), tmp_path / "run", build=killing.StubSimulation)
+    with pytest.raises(AssertionError, match=r"ended as another run|did not go on after") as caught:
+        kill_at_random(trial, tmp_path / "killed", 50, slip)
+    assert "MABRFL_KILL_SEED=" in caught.value.__notes__[0]
 
 
 def test_several_workers_go_on_where_one_was_and_the_other_way_round(tmp_path: Path) -> None:
-    config = RUNS["kept optimizers"]
+    config = RUNS["kept optimizers and new identities"]
     run_cell(config, tmp_path / "whole")
 
     def stop(record: Any) -> None:
@@ -123,9 +172,6 @@ def test_several_workers_go_on_where_one_was_and_the_other_way_round(tmp_path: P
     mixed, expected = outcome(tmp_path / "mixed"), outcome(tmp_path / "whole")
     assert mixed["summary"] == expected["summary"]
     assert mixed["records"] == expected["records"]
-
-
-SYSTEM_CALLS = ("open", "write", "fsync", "replace", "unlink", "rmdir", "mkdir", "ftruncate")
 
 
 @pytest.mark.usefixtures("quick")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import random
 import signal
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from killing import ended, forked, killed_after, outcome
+from killing import Sitting, Trial, ended, forked, kill_at_random, outcome, recorded
 from mabrfl.config import load_config
 from mabrfl.errors import ConfigError, DatasetError, OutputError
 from mabrfl.experiments.grid import Sweep, parse_sweep
@@ -262,7 +262,8 @@ def test_two_sweeps_do_not_run_in_one_folder(tmp_path: Path) -> None:
         time.sleep(0.01)
     with pytest.raises(OutputError, match=f"another sweep \\(process {child}\\) is running"):
         run(wanted, tmp_path / "r")
-    killed_after(child, 0)
+    os.kill(child, signal.SIGKILL)
+    assert ended(child) == -signal.SIGKILL
     begin = time.monotonic()
     with claimed(tmp_path / "r"):
         assert time.monotonic() - begin < 5
@@ -315,48 +316,100 @@ def test_a_copied_folder_without_its_hidden_file_is_a_sweeps_all_the_same(tmp_pa
         run(wanted, tmp_path, only=[])
 
 
-def kill_until_done(wanted: Sweep, results: Path, kills: int, draw: random.Random, longest: float) -> None:
-    """Run a sweep in processes that are killed at random moments; check after each that nothing done is touched."""
-    done: dict[Path, tuple[int, int, bytes]] = {}
+class Sitter(Unwatched):
+    """Writes down what is missing when a sweep begins, what it starts, and what ends."""
 
-    def check() -> None:
-        for path, before in done.items():
-            found = path.stat()
-            assert (found.st_ino, found.st_mtime_ns, path.read_bytes()) == before, "a finished cell was run again"
-        for path in results.glob("cells/*/summary.json"):
-            done[path] = (path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes())
+    def __init__(self, trial: SweepTrial, path: Path, journal: Path) -> None:
+        self.trial, self.path, self.journal = trial, path, journal
 
-    for _ in range(kills):
-        killed_after(forked(lambda: run(wanted, results)), draw.uniform(0.0, longest))
-        check()
-    assert ended(forked(lambda: run(wanted, results))) == 0
-    check()
-    assert len(done) == len(wanted.cells)
+    def write(self, line: Any) -> None:
+        with open(self.journal, "a") as file:
+            file.write(json.dumps(line) + "\n")
 
+    def begin(self, progress: Any) -> None:
+        self.write(self.trial.missing(self.path))
 
-def assert_same(wanted: Sweep, one: Path, other: Path) -> None:
-    for cell in wanted.cells:
-        assert outcome(folder_of(one, cell.key)) == outcome(folder_of(other, cell.key))
-    assert len(list((one / "cells").iterdir())) == len(wanted.cells)
+    def started(self, job: Any) -> None:
+        self.write(["started", job.cell.key, job.round])
+
+    def ended(self, known: Any, outcome: str, seconds: float) -> None:
+        self.write([outcome, known.cell.key, known.rounds])
 
 
-FOUR = "attack = 'lie'\nattackers = 2\n[axes]\ndefense = ['mab-rfl', 'centered-clip']\nseed = [0, 1]"
+class SweepTrial(Trial):
+    """A sweep, without and with interruptions."""
+
+    whom = ("itself", "first", "all")
+
+    def __init__(self, wanted: Sweep, whole: Path) -> None:
+        self.wanted = wanted
+        run(wanted, whole)
+        self.expected = {cell.key: outcome(folder_of(whole, cell.key)) for cell in wanted.cells}
+        self.finished: dict[Path, tuple[int, int, bytes]] = {}
+
+    def work(self, path: Path, journal: Path) -> None:
+        progress = run(self.wanted, path, monitor=Sitter(self, path, journal))
+        assert progress.count("done") == len(self.wanted.cells)
+
+    def missing(self, path: Path) -> dict[str, int]:
+        """Return the cells that are not finished, with the number of rounds recorded of each."""
+        folders = {cell.key: folder_of(path, cell.key) for cell in self.wanted.cells}
+        return {key: recorded(folder) for key, folder in folders.items() if not (folder / "summary.json").exists()}
+
+    def rounds(self, path: Path) -> tuple[int, bool]:
+        return sum(recorded(folder_of(path, cell.key)) for cell in self.wanted.cells), bool(self.missing(path))
+
+    def check(self, path: Path, journal: Path, sitting: Sitting) -> None:
+        self.look(path)
+        lines = journal.read_text().splitlines() if journal.exists() else []
+        if not lines:
+            return
+        missing, *events = map(json.loads, lines)
+        assert {key for _, key, _ in events} <= missing.keys(), "a finished cell was started"
+        starts = [(key, after) for event, key, after in events if event == "started"]
+        times = Counter(key for key, _ in starts)
+        # If the process of a cell was killed, and the sweep was not, that cell is started once more.
+        assert times.total() - len(times) <= (sitting.killed and sitting.complete), "a cell was started twice"
+        assert times.keys() == missing.keys() or not sitting.complete, "a cell was left out"
+        for key, after in starts:
+            assert after >= missing[key] - 1, "it did not go on after its last finished round"
+
+    def look(self, path: Path) -> None:
+        """Check that nobody touches what is finished."""
+        for file, before in self.finished.items():
+            assert seen(file) == before, f"{file}: it was finished, and has changed"
+        for summary in path.glob("cells/*/summary.json"):
+            self.finished |= {file: seen(file) for file in summary.parent.iterdir() if file.is_file()}
+
+    def compare(self, path: Path) -> None:
+        again = Journal()
+        run(self.wanted, path, monitor=again)  # removes the checkpoints of a cell that was killed after its summary
+        assert (again.starts, again.ends) == ([], []), "a finished cell was started"
+        self.look(path)
+        found = {cell.key: outcome(folder_of(path, cell.key)) for cell in self.wanted.cells}
+        assert found == self.expected, "a cell ended as another run"
+        assert len(list((path / "cells").iterdir())) == len(self.expected)
+        self.finished.clear()
+
+
+def seen(file: Path) -> tuple[int, int, bytes]:
+    found = file.stat()
+    return found.st_ino, found.st_mtime_ns, file.read_bytes()
 
 
 def test_a_sweep_killed_at_random_moments_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
-    wanted = sweep(FOUR)
-    begin = time.monotonic()
-    run(wanted, tmp_path / "whole")
-    kill_until_done(wanted, tmp_path / "killed", 8, random.Random(0), time.monotonic() - begin)
-    assert_same(wanted, tmp_path / "killed", tmp_path / "whole")
+    wanted = sweep("attack = 'lie'\nattackers = 2\n[axes]\ndefense = ['mab-rfl', 'centered-clip']\nseed = [0, 1]")
+    killed = kill_at_random(SweepTrial(wanted, tmp_path / "sweep"), tmp_path / "killed", 6, "a sweep")
+    assert len(killed) == 6
+    assert len({sitting.rounds for sitting in killed}) > 1, "all came after the same round"
 
 
 @pytest.mark.slow
-def test_a_sweep_of_a_hundred_cells_killed_two_hundred_times(tmp_path: Path) -> None:
-    wanted = sweep(f"attack = 'lie'\nattackers = 2\n[axes]\nseed = {list(range(50))}\ndefense = ['fedavg', 'krum']")
-    run(wanted, tmp_path / "whole")
-    kill_until_done(wanted, tmp_path / "killed", 200, random.Random(1), 0.8)
-    assert_same(wanted, tmp_path / "killed", tmp_path / "whole")
+def test_two_hundred_kills_of_sweeps_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    wanted = sweep(f"attack = 'lie'\nattackers = 2\n[axes]\nseed = {list(range(4))}\ndefense = ['fedavg', 'krum']")
+    killed = kill_at_random(SweepTrial(wanted, tmp_path / "sweep"), tmp_path / "killed", 200, "many sweeps")
+    assert len(killed) == 200
+    assert len({sitting.rounds for sitting in killed}) > 12, "all came after the same few rounds"
 
 
 def test_a_checkpoint_that_a_finished_cell_could_not_remove_is_removed_later(tmp_path: Path) -> None:
