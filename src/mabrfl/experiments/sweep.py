@@ -150,8 +150,12 @@ class _Scheduler:
                 forget_half_adopted(folder_of(self._results, known.cell.key))
                 self._progress.waiting.append(known.cell)
             elif known.status == "done":
-                # Removing them is the last thing that a cell does; it may have been killed before.
-                remove_checkpoints(folder_of(self._results, known.cell.key) / CHECKPOINTS)
+                self._clear(known.cell)
+
+    def _clear(self, cell: PlannedCell) -> None:
+        """Remove the checkpoints of a finished cell: the last thing that it does, and it may have been killed before."""
+        with explained(self._results):
+            remove_checkpoints(folder_of(self._results, cell.key) / CHECKPOINTS)
 
     def run(self) -> None:
         """Run them, and stop everything if anything stops this."""
@@ -248,6 +252,8 @@ class _Scheduler:
         outcome: Outcome = "killed"
         if known.status in ("done", "failed"):
             outcome = "done" if known.status == "done" else "failed"
+            if outcome == "done":
+                self._clear(job.cell)
         elif not (lost or job.halted or was_killed(code)):
             record_failure(folder_of(self._results, key), "Crash", _last_words(code))
             known, outcome = standing(self._results, job.cell), "failed"
