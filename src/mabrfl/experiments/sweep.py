@@ -153,7 +153,7 @@ class _Scheduler:
                 self._clear(known.cell)
 
     def _clear(self, cell: PlannedCell) -> None:
-        """Remove the checkpoints of a finished cell: the last thing that it does, and it may have been killed before."""
+        """Remove the checkpoints of a finished cell: the last thing that it does, if it is not killed before."""
         with explained(self._results):
             remove_checkpoints(folder_of(self._results, cell.key) / CHECKPOINTS)
 
