@@ -16,7 +16,16 @@ from mabrfl.experiments.markup import Markup, element, join
 from mabrfl.experiments.naming import STATUS_WORDS
 from mabrfl.experiments.results import STATUSES, Cell, Results
 from mabrfl.experiments.table_formats import DIFFERENCES_NOTE, rank_text, ranks_note, tau_text
-from mabrfl.experiments.tables import Entry, Table, difference_text, entry_text, outcome, seeds_text, signed
+from mabrfl.experiments.tables import (
+    Entry,
+    Table,
+    difference_text,
+    entry_text,
+    marked_text,
+    outcome,
+    seeds_text,
+    signed,
+)
 from mabrfl.experiments.text_tables import TextTable
 
 _NOTABLE = 1.0
@@ -101,9 +110,12 @@ def html_table(table: Table) -> Markup:
 
 def _entry(table: Table, entry: Entry) -> Markup:
     seeds = seeds_text(entry, table.seed_counts) if entry.mean is not None else ""
-    text = entry_text(entry, table.seed_counts).removesuffix(seeds)
+    marked = marked_text(entry)
+    text = entry_text(entry, table.seed_counts).removesuffix(marked + seeds)
     kind = "ours" if entry.mean is not None else entry.status
     parts = [element("span", text, class_=kind)]
+    if marked:
+        parts.append(element("span", marked, class_="by"))
     if seeds:
         parts.append(element("span", seeds, class_="seeds"))
     below = difference_text(entry)

@@ -249,9 +249,12 @@ def entry_text(entry: Entry, counts: Collection[int]) -> str:
     text = f"{entry.mean:.{_DECIMALS}f}"
     if entry.deviation is not None:
         text += f" ± {entry.deviation:.{_DECIMALS}f}"
-    if entry.marked_by is not None:
-        text += f" [{entry.marked_by:.{_DECIMALS}f}]"
-    return text + seeds_text(entry, counts)
+    return text + marked_text(entry) + seeds_text(entry, counts)
+
+
+def marked_text(entry: Entry) -> str:
+    """Return the mean that an entry is marked by in square brackets, if it is another than that which is shown."""
+    return "" if entry.marked_by is None else f" [{entry.marked_by:.{_DECIMALS}f}]"
 
 
 def begun_text(entry: Entry) -> str:
