@@ -192,7 +192,8 @@ NOT_ROBUST = {"fedavg", "fedavg-uniform", "centered-clip-from-mean", "geometric-
 @pytest.mark.parametrize("name", [name for name in RULES if name not in NOT_ROBUST])
 def test_every_defense_withstands_a_quarter_of_loud_attackers(name: str) -> None:
     honest = 1 + 0.3 * updates(15)
-    cohort = make_cohort(np.vstack([honest, np.full((5, 40), -100.0)]))
+    # They are not quite the same: whom of equal ones DnC removes, three in each pass, would hang on the last bits.
+    cohort = make_cohort(np.vstack([honest, -100 + 10 * updates(5)]))
     step = step_of(cohort, RULES[name](5)(cohort))
     centre = honest.mean(axis=0)
     cosine = float(step @ centre) / math.sqrt(float(step @ step) * float(centre @ centre))
