@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mabrfl import Defense
-from mabrfl.data import Dataset
-from mabrfl.mab_rfl import MabRflRule
+from mabrfl.mab.paper import MabRflRule
 from mabrfl.rng import generator
-from mabrfl.simulator import Simulation
-from mabrfl.training import MODELS, initialise
+from mabrfl.simulation.data import Dataset
+from mabrfl.simulation.simulator import Simulation
+from mabrfl.simulation.training import MODELS, initialise
 
 CLIENTS, PROCESSES, REPEATS, TARGET = 50, 2, 3, 1.15
 BARE, TRAINING, ROUND = "bare loops", "train", "whole round"

@@ -26,7 +26,7 @@ from mabrfl.aggregation import (
     MultiKrum,
     TrimmedMean,
 )
-from mabrfl.presets import PRESETS
+from mabrfl.mab.presets import PRESETS
 from mabrfl.protocols import Rule
 from mabrfl.rng import generator
 

@@ -1,6 +1,6 @@
 """Two cells side by side with one process each, beside the same two one after the other with two processes each.
 
-This is what ``mabrfl sweep`` chooses between (``mabrfl.experiments.sharing``). Fixed: 50 clients of MNIST's or a tenth
+This is what ``mabrfl sweep`` chooses between (``mabrfl.sweeps.sharing``). Fixed: 50 clients of MNIST's or a tenth
 of CIFAR-10's size, 3 epochs, batch 64, Adam, 10,000 test examples, plain averaging, two cores. Pixels are random;
 they cost what real ones cost.
 """
@@ -24,11 +24,11 @@ from benchmarks.timing import best_of, report
 
 from mabrfl import Defense
 from mabrfl.aggregation import FedAvg
-from mabrfl.data import Dataset
 from mabrfl.rng import generator
-from mabrfl.simulator import Simulation
-from mabrfl.training import MODELS, initialise
-from mabrfl.training.workers import keep_freed_memory
+from mabrfl.simulation.data import Dataset
+from mabrfl.simulation.simulator import Simulation
+from mabrfl.simulation.training import MODELS, initialise
+from mabrfl.simulation.training.workers import keep_freed_memory
 
 CLIENTS, CELLS, REPEATS = 50, 2, 2
 SIDE_BY_SIDE, IN_TURN = "side by side, 1 process each", "in turn, 2 processes each"

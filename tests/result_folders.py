@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mabrfl.config import ResolvedConfig, RunConfig, config_hash, dump_toml, resolve
-from mabrfl.experiments.results import Cell
-from mabrfl.experiments.series import per_client, per_round
 from mabrfl.recording import RoundRecord, RunFolder, summarize
+from mabrfl.sweeps.results import Cell
+from mabrfl.sweeps.series import per_client, per_round
 from mabrfl.updates import Verdict
 
 MANIFEST = {

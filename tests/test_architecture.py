@@ -20,28 +20,24 @@ CORE = (
     "mabrfl.buffers",
     "mabrfl.defense",
     "mabrfl.errors",
-    "mabrfl.hardening",
-    "mabrfl.mab_rfl",
-    "mabrfl.presets",
+    "mabrfl.mab",
     "mabrfl.protocols",
     "mabrfl.reputation",
     "mabrfl.rng",
     "mabrfl.screening",
     "mabrfl.selection",
-    "mabrfl.shield",
     "mabrfl.updates",
     "mabrfl.vectors",
 )
 CORE_MUST_NOT_REACH = (
     "flwr",
     "mabrfl.attacks",
-    "mabrfl.evaluation",
-    "mabrfl.simulator",
-    "mabrfl.training",
+    "mabrfl.recording.evaluation",
+    "mabrfl.simulation",
     "matplotlib",
     "torch",
 )
-ATTACKS_MUST_NOT_REACH = ("mabrfl.defense", "mabrfl.screening", "mabrfl.selection", "mabrfl.simulator", "torch")
+ATTACKS_MUST_NOT_REACH = ("mabrfl.defense", "mabrfl.screening", "mabrfl.selection", "mabrfl.simulation", "torch")
 
 UNSAFE_MODULES = ("cloudpickle", "dill", "joblib", "marshal", "pickle", "random", "shelve")
 RANDOM_TYPES = {"BitGenerator", "Generator"}
@@ -190,7 +186,7 @@ def test_importing_the_package_does_not_import_what_is_heavy():
 def test_importing_the_adapter_imports_neither_torch_nor_what_knows_the_truth():
     script = (
         "import sys, mabrfl.flower; "
-        "print(*sorted({'torch', 'ray', 'mabrfl.attacks', 'mabrfl.simulator'} & set(sys.modules)))"
+        "print(*sorted({'torch', 'ray', 'mabrfl.attacks', 'mabrfl.simulation.simulator'} & set(sys.modules)))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.split() == []

@@ -16,11 +16,11 @@ from mabrfl.attacks import LIE, AgrKrum, Knowledge, Sleeper, Wrapper
 from mabrfl.catalog.names import BUILT_IN
 from mabrfl.cli.listing import _PARTITIONS, _PRESETS
 from mabrfl.config import RunConfig, load_config
-from mabrfl.data import DATASETS, Dataset
 from mabrfl.errors import ConfigError, DatasetError
-from mabrfl.presets import PRESETS
+from mabrfl.mab.presets import PRESETS
 from mabrfl.selection import ACS, All, Budgeted, ThompsonTop, Uniform
-from mabrfl.training import MODELS
+from mabrfl.simulation.data import DATASETS, Dataset
+from mabrfl.simulation.training import MODELS
 from mabrfl.updates import Cohort, Updates
 
 MINE = '''
@@ -28,7 +28,7 @@ MINE = '''
 import numpy as np
 import torch
 
-from mabrfl.data import Dataset
+from mabrfl.simulation.data import Dataset
 from mabrfl.updates import Decision, Outcome, Verdict
 
 

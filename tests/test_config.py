@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mabrfl.config import RunConfig, config_hash, dump_toml, load_config, resolve
 from mabrfl.errors import ConfigError
-from mabrfl.presets import options
+from mabrfl.mab.presets import options
 
 
 def written(folder: Path, text: str | bytes) -> Path:

@@ -8,8 +8,8 @@ import pytest
 from mabrfl import Decision, Defense, MabRfl, MabRflOptions, Updates
 from mabrfl.aggregation import FedAvg, Krum
 from mabrfl.errors import ConfigError, StateError
-from mabrfl.mab_rfl import MabRflRule
-from mabrfl.presets import PRESETS, options
+from mabrfl.mab.paper import MabRflRule
+from mabrfl.mab.presets import PRESETS, options
 from mabrfl.selection import ACS, Uniform
 
 WIDTH = 300

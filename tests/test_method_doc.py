@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mabrfl.config import RunConfig
-from mabrfl.presets import PRESETS, MabRflOptions
+from mabrfl.mab.presets import PRESETS, MabRflOptions
 
 TEXT = (Path(__file__).parent.parent / "docs" / "method.md").read_text()
 

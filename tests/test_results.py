@@ -1,7 +1,7 @@
 """What is committed under ``results/`` is what ``make results`` makes of the packed files there.
 
 That is ``mabrfl render results/NAME.json.gz`` for each, which writes into ``results/NAME/`` what
-:mod:`mabrfl.experiments.rendering` lists; the packed files themselves come from ``mabrfl pack``.
+:mod:`mabrfl.reports.rendering` lists; the packed files themselves come from ``mabrfl pack``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
-from mabrfl.experiments.grid import load_sweep
-from mabrfl.experiments.rendering import PICTURE, folder_beside, rendered
-from mabrfl.experiments.results import PACKED_ENDING, Results, load_results
-from mabrfl.experiments.table_formats import FIELDS
-from mabrfl.experiments.tables import tabulate
+from mabrfl.reports.rendering import PICTURE, folder_beside, rendered
+from mabrfl.reports.table_formats import FIELDS
+from mabrfl.reports.tables import tabulate
+from mabrfl.sweeps.results import PACKED_ENDING, Results, load_results
+from mabrfl.sweeps.sweep_file import load_sweep
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"

@@ -7,9 +7,9 @@ An implementation of *Shielding Federated Learning: Robust Aggregation with Adap
 from mabrfl._version import __version__
 from mabrfl.defense import Defense
 from mabrfl.errors import MabRflError
-from mabrfl.hardening import HardenedOptions
-from mabrfl.presets import MabRflOptions
-from mabrfl.shield import MabRfl
+from mabrfl.mab.hardened import HardenedOptions
+from mabrfl.mab.method import MabRfl
+from mabrfl.mab.presets import MabRflOptions
 from mabrfl.updates import Candidates, Cohort, Decision, Outcome, Selection, Updates, Verdict
 
 __all__ = [

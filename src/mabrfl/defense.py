@@ -1,4 +1,4 @@
-"""A defense: selector + rule + beliefs. MAB-RFL is one (see shield.py); "ACS + Krum" is another.
+"""A defense: selector + rule + beliefs. MAB-RFL is one (see mab/method.py); "ACS + Krum" is another.
 
 The object holds what must survive from round to round; the mathematics is in the functions it calls.
 """
@@ -12,8 +12,8 @@ from typing import Any, get_args
 import numpy as np
 
 from mabrfl import vectors
+from mabrfl.defense_state import Progress, restore
 from mabrfl.errors import ConfigError, StateError, suggest
-from mabrfl.progress import Progress, restore
 from mabrfl.protocols import Rule, Selector, Stateful
 from mabrfl.reputation import Beliefs
 from mabrfl.rng import ClientId

@@ -9,8 +9,8 @@ from mabrfl import catalog
 from mabrfl.attacks import Backdoor, Knowledge, LabelFlip, SignFlip, Sleeper
 from mabrfl.config import RunConfig
 from mabrfl.errors import ConfigError
-from mabrfl.simulator import build_simulation, simulate
-from mabrfl.training.flat import trainable, unflatten
+from mabrfl.simulation.simulator import build_simulation, simulate
+from mabrfl.simulation.training.flat import trainable, unflatten
 
 
 def rng():

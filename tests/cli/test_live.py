@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from mabrfl.cli.live import LiveTable, PlainLines, display_for
-from mabrfl.cli.report import rejected_warning
+from mabrfl.cli.run_summary import rejected_warning
 from mabrfl.config import RunConfig, resolve
 from mabrfl.recording import RoundRecord
 from mabrfl.rng import ClientId

@@ -20,14 +20,14 @@ import pytest
 import mabrfl as package
 from killing import SEED, outcome, recorded
 from mabrfl.cli.once import duration
-from mabrfl.experiments.cell import record_failure
-from mabrfl.experiments.grid import load_sweep
-from mabrfl.experiments.plan import folder_of
-from mabrfl.experiments.runner import run_cell
-from mabrfl.experiments.sweep import run_sweep
 from mabrfl.recording import read_rounds, read_summary
+from mabrfl.runs.session import run_cell
+from mabrfl.sweeps.cell_process import record_failure
+from mabrfl.sweeps.plan import folder_of
+from mabrfl.sweeps.scheduler import run_sweep
+from mabrfl.sweeps.sweep_file import load_sweep
 
-importlib.import_module("mabrfl.experiments.warm")  # what is forked from here need not import it
+importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
 
 TEXT = """
 name = "tiny"
@@ -88,7 +88,7 @@ def test_the_plan_heeds_the_options_of_the_run(
     call: Callable[..., Any], mabrfl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert call("--only", "seed=0").code == 0
-    monkeypatch.setattr("mabrfl.experiments.sharing.available_cores", lambda: 6)
+    monkeypatch.setattr("mabrfl.sweeps.sharing.available_cores", lambda: 6)
     for options, processes in (
         (("--jobs", "1"), 6),
         (("--jobs", "1", "--workers", "2"), 2),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mabrfl.cli import plot
-from mabrfl.experiments.figures import ALL, FIGURES
+from mabrfl.reports.figures import ALL, FIGURES
 from result_folders import LAPTOP, small_sweep, write_sweep
 
 USAGE, STATE, OUTPUT = 2, 5, 6

@@ -14,11 +14,11 @@ import pytest
 from mabrfl import catalog
 from mabrfl.catalog.names import BUILT_IN
 from mabrfl.config import RunConfig
-from mabrfl.federation import Federation, choose_attackers
-from mabrfl.presets import PRESETS
+from mabrfl.mab.presets import PRESETS
 from mabrfl.rng import generator
-from mabrfl.round import run_round
-from mabrfl.training import Evaluation, Trained
+from mabrfl.simulation.federation import Federation, choose_attackers
+from mabrfl.simulation.round import run_round
+from mabrfl.simulation.training import Evaluation, Trained
 
 CLIENTS, WIDTH, ROUNDS = 25, 150, 4
 DEFENSES = [{"defense": name} for name in BUILT_IN["defenses"] if name != "mab-rfl"]

@@ -18,8 +18,8 @@ from flower_wire import WireGrid, bomb, nested, packed
 from mabrfl.flower import RobustStrategy
 from mabrfl.flower.contract import Checked, Contract
 from mabrfl.flower.dispatch import write_messages
-from mabrfl.flower.grid import OneByOneGrid
 from mabrfl.flower.problems import Problem
+from mabrfl.flower.reply_grid import OneByOneGrid
 from mabrfl.flower.schema import ModelSchema
 
 MIB = 2**20

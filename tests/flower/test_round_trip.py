@@ -11,8 +11,8 @@ from mabrfl import MabRfl, Updates
 from mabrfl.config import RunConfig
 from mabrfl.flower import ClaimedIdentity, MabRflStrategy, RobustStrategy
 from mabrfl.flower.schema import ModelSchema
-from mabrfl.simulator import build_simulation
-from mabrfl.training.local import train_client
+from mabrfl.simulation.simulator import build_simulation
+from mabrfl.simulation.training.local import train_client
 
 QUIET = {"fraction_evaluate": 0.0}
 
@@ -83,9 +83,9 @@ def _digits_client(simulation, k):
     import torch
 
     from mabrfl.catalog import build_model
-    from mabrfl.federation import make_shards
-    from mabrfl.simulator import partition_of, training_of
-    from mabrfl.training.flat import flatten, trainable, unflatten
+    from mabrfl.simulation.federation import make_shards
+    from mabrfl.simulation.simulator import partition_of, training_of
+    from mabrfl.simulation.training.flat import flatten, trainable, unflatten
 
     dataset, attackers = simulation.dataset, simulation.attackers
     partition = partition_of(simulation.config, dataset)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mabrfl.data import check
+from mabrfl.simulation.data import check
 
 pytestmark = pytest.mark.slow
 

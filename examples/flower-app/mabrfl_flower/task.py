@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mabrfl.config import ResolvedConfig, RunConfig, resolve
-from mabrfl.data import Dataset, load
-from mabrfl.federation import choose_attackers
 from mabrfl.rng import generator
-from mabrfl.simulator import partition_of, training_of
-from mabrfl.training import MODELS, initialise, train_client
-from mabrfl.training.local import to_tensor
+from mabrfl.simulation.data import Dataset, load
+from mabrfl.simulation.federation import choose_attackers
+from mabrfl.simulation.simulator import partition_of, training_of
+from mabrfl.simulation.training import MODELS, initialise, train_client
+from mabrfl.simulation.training.local import to_tensor
 
 
 @cache

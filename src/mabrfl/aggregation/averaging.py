@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mabrfl._checks import check_choice
+from mabrfl.checks import check_choice
 from mabrfl.updates import Cohort, Decision
 
 

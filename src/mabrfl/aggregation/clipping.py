@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl import vectors
-from mabrfl._checks import check_choice, check_positive, check_whole
+from mabrfl.checks import check_choice, check_positive, check_whole
 from mabrfl.errors import StateError
 from mabrfl.updates import Cohort, Decision, Floats
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mabrfl import vectors
-from mabrfl._checks import check_whole, quorum
+from mabrfl.checks import check_whole, quorum
 from mabrfl.updates import Cohort, Decision, Floats
 
 

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from mabrfl._checks import check_choice, check_whole, outliers, quorum
+from mabrfl.checks import check_choice, check_whole, outliers, quorum
 from mabrfl.updates import Cohort, Decision
 
 Neighbours = Literal["n-f-2", "n-f-1", "n-f-3", "all"]

@@ -12,7 +12,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from mabrfl import vectors
-from mabrfl._checks import check_choice, check_positive, check_whole, outliers, quorum
+from mabrfl.checks import check_choice, check_positive, check_whole, outliers, quorum
 from mabrfl.updates import Cohort, Decision, Floats
 
 Combine = Literal["intersection", "union"]

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl import vectors
-from mabrfl._checks import check_positive
 from mabrfl.attacks._statistics import bounded, finite_benign, mean, take
 from mabrfl.attacks.view import AttackerView
+from mabrfl.checks import check_positive
 from mabrfl.errors import ConfigError
 from mabrfl.rng import ClientId
 from mabrfl.updates import Floats

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl import vectors
-from mabrfl._checks import check_choice, check_positive
 from mabrfl.attacks._statistics import bounded, everyone_sends, finite_benign, mean, std, take
 from mabrfl.attacks.base import Attack
 from mabrfl.attacks.view import AttackerView, Knowledge
+from mabrfl.checks import check_choice, check_positive
 from mabrfl.updates import Floats
 
 Direction = Literal["std", "unit", "sign"]

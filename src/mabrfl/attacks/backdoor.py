@@ -8,11 +8,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from mabrfl._checks import check_choice, check_positive, check_whole
 from mabrfl.attacks._directions import check_fraction
 from mabrfl.attacks._statistics import bounded
 from mabrfl.attacks.base import Attack
 from mabrfl.attacks.view import AttackerView, Knowledge
+from mabrfl.checks import check_choice, check_positive, check_whole
 from mabrfl.errors import ConfigError
 from mabrfl.updates import Floats
 

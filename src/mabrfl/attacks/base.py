@@ -8,8 +8,8 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from mabrfl._checks import check_choice
 from mabrfl.attacks.view import AttackerView, Knowledge, Observes
+from mabrfl.checks import check_choice
 from mabrfl.errors import ConfigError
 from mabrfl.rng import ClientId
 from mabrfl.updates import Floats

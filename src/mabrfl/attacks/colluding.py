@@ -9,10 +9,10 @@ from typing import Literal, get_args
 from scipy.special import ndtr, ndtri
 
 from mabrfl import vectors
-from mabrfl._checks import check_choice, check_positive
 from mabrfl.attacks._statistics import bounded, column_mean, column_std, everyone_sends, finite_benign, take
 from mabrfl.attacks.base import Attack
 from mabrfl.attacks.view import AttackerView, Knowledge, Observes
+from mabrfl.checks import check_choice, check_positive
 from mabrfl.errors import ConfigError
 from mabrfl.updates import Floats
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mabrfl._checks import check_choice, check_whole
 from mabrfl.attacks.base import Attack
 from mabrfl.attacks.view import AttackerView, Knowledge
+from mabrfl.checks import check_choice, check_whole
 from mabrfl.errors import ConfigError
 from mabrfl.updates import Floats
 

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mabrfl._checks import check_positive, check_whole
 from mabrfl.attacks._directions import each_sends, random_unit
 from mabrfl.attacks._statistics import bounded, everyone_sends, finite_benign, mean, take
 from mabrfl.attacks.base import Attack
 from mabrfl.attacks.view import AttackerView, Knowledge
+from mabrfl.checks import check_positive, check_whole
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.rng import ClientId
 from mabrfl.updates import Floats

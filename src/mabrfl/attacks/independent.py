@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 
 from mabrfl import vectors
-from mabrfl._checks import check_choice, check_positive
 from mabrfl.attacks._statistics import bounded
 from mabrfl.attacks.base import Attack
 from mabrfl.attacks.view import AttackerView, Knowledge
+from mabrfl.checks import check_choice, check_positive
 from mabrfl.updates import Floats
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl import vectors
-from mabrfl._checks import check_whole
 from mabrfl.attacks._statistics import everyone_sends, finite_benign, take
 from mabrfl.attacks.base import Attack
 from mabrfl.attacks.view import AttackerView, Knowledge
+from mabrfl.checks import check_whole
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.rng import ClientId
 from mabrfl.updates import Floats

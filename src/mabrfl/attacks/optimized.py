@@ -8,11 +8,11 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from mabrfl._checks import check_choice, check_whole
 from mabrfl.aggregation.distance import krum_scores
 from mabrfl.attacks._search import Geometry, Search
 from mabrfl.attacks._statistics import finite_benign
 from mabrfl.attacks.view import AttackerView, Knowledge
+from mabrfl.checks import check_choice, check_whole
 from mabrfl.errors import ConfigError
 from mabrfl.updates import Floats, expected_malicious
 

@@ -22,10 +22,10 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.datasets import load_digits
 
-from mabrfl._checks import check_positive, check_whole
 from mabrfl.attacks._network import CLASSES, Labels, initial_weights, predicted, train
 from mabrfl.attacks.base import Attack, FunctionAttack, as_attack, craft
 from mabrfl.attacks.view import AttackerView, Secrets
+from mabrfl.checks import check_positive, check_whole
 from mabrfl.errors import ConfigError
 from mabrfl.rng import digest, generator
 from mabrfl.updates import Floats, Outcome, Verdict

@@ -17,7 +17,6 @@ from typing import Literal, get_args
 import numpy as np
 
 from mabrfl import vectors
-from mabrfl._checks import check_choice, check_positive, check_whole
 from mabrfl.attacks._directions import (
     Noise,
     Vector,
@@ -30,6 +29,7 @@ from mabrfl.attacks._directions import (
 )
 from mabrfl.attacks.base import Attack
 from mabrfl.attacks.view import AttackerView, Knowledge
+from mabrfl.checks import check_choice, check_positive, check_whole
 from mabrfl.errors import ConfigError
 from mabrfl.rng import ClientId
 from mabrfl.updates import Floats

@@ -9,7 +9,6 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from mabrfl._checks import check_choice, check_positive, check_whole
 from mabrfl.attacks._directions import (
     Noise,
     Vector,
@@ -24,6 +23,7 @@ from mabrfl.attacks._directions import (
 from mabrfl.attacks._statistics import bounded, finite_benign, std, take
 from mabrfl.attacks.base import Attack
 from mabrfl.attacks.view import AttackerView, Knowledge
+from mabrfl.checks import check_choice, check_positive, check_whole
 from mabrfl.errors import ConfigError
 from mabrfl.updates import Floats
 

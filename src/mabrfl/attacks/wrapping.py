@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mabrfl._checks import check_positive, check_whole
 from mabrfl.attacks.base import Attack, as_attack
 from mabrfl.attacks.colluding import LIE
 from mabrfl.attacks.data_poisoning import LabelFlip
 from mabrfl.attacks.independent import SignFlip
 from mabrfl.attacks.view import AttackerView
+from mabrfl.checks import check_positive, check_whole
 from mabrfl.errors import StateError
 from mabrfl.protocols import Stateful
 from mabrfl.rng import ClientId

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mabrfl.catalog.names import BUILT_IN, known_name, resolve_name
 from mabrfl.catalog.options import make
-from mabrfl.data.dataset import Dataset
 from mabrfl.errors import ConfigError, DatasetError, MabRflError
-from mabrfl.presets import options as preset_options
+from mabrfl.mab.presets import options as preset_options
 from mabrfl.protocols import Stateful
 from mabrfl.rng import ClientId
+from mabrfl.simulation.data.dataset import Dataset
 from mabrfl.updates import Outcome, Updates
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def build_rule(
         Passed on if the constructor has an argument of that name.
     """
     if known_name("defenses", name) == "mab-rfl":
-        from mabrfl.shield import rule_of  # noqa: PLC0415 (only what is asked for is imported)
+        from mabrfl.mab.method import rule_of  # noqa: PLC0415 (only what is asked for is imported)
 
         return rule_of(preset_options(**options))
     context = {"num_malicious": num_malicious, "num_clients": num_clients, "seed": seed}
@@ -78,7 +78,7 @@ def build_defense(config: RunConfig, num_malicious: int | None = None) -> Defens
     """
     from mabrfl.config import resolve  # noqa: PLC0415 (configs are checked against this catalogue: a circle)
     from mabrfl.defense import Defense  # noqa: PLC0415 (only what is asked for is imported)
-    from mabrfl.shield import MabRfl  # noqa: PLC0415 (only what is asked for is imported)
+    from mabrfl.mab.method import MabRfl  # noqa: PLC0415 (only what is asked for is imported)
 
     run = resolve(config)
     name, seed = run.defense, run.seed
@@ -169,7 +169,7 @@ def build_model(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn
 
 
 def build_dataset(name: str) -> Dataset:
-    """Return a data set, fetched if need be; ``module:Name`` is a :class:`~mabrfl.data.Dataset` or makes one."""
+    """Return a data set, fetched if need be; ``module:Name`` is a :class:`~mabrfl.simulation.data.Dataset` or makes one."""
     target = resolve_name("datasets", name)
     if known_name("datasets", name) in BUILT_IN["datasets"]:
         loaded: Dataset = target(known_name("datasets", name))
@@ -181,7 +181,7 @@ def build_dataset(name: str) -> Dataset:
     except Exception as error:
         raise DatasetError(f"data set '{name}' cannot be loaded: {_said(error)}") from error
     if not isinstance(found, Dataset):
-        raise DatasetError(f"data set '{name}' must be a mabrfl.data.Dataset; got {type(found).__name__}")
+        raise DatasetError(f"data set '{name}' must be a mabrfl.simulation.data.Dataset; got {type(found).__name__}")
     return found
 
 

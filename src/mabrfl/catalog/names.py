@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from mabrfl.data.library import DATASETS
 from mabrfl.errors import ConfigError, MabRflError, suggest
+from mabrfl.simulation.data.library import DATASETS
 
 Kind = Literal["defenses", "selectors", "attacks", "models", "datasets"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -54,11 +54,11 @@ class Entry:
 
 _AVERAGING, _DISTANCE = "mabrfl.aggregation.averaging", "mabrfl.aggregation.distance"
 _COORDINATEWISE, _CLIPPING = "mabrfl.aggregation.coordinatewise", "mabrfl.aggregation.clipping"
-_MODELS = "mabrfl.training.models"
+_MODELS = "mabrfl.simulation.training.models"
 
 BUILT_IN: Mapping[Kind, Mapping[str, Entry]] = {
     "defenses": {
-        "mab-rfl": Entry("mabrfl.shield:MabRfl"),
+        "mab-rfl": Entry("mabrfl.mab.method:MabRfl"),
         "fedavg": Entry(f"{_AVERAGING}:FedAvg"),
         "fedavg-uniform": Entry(
             f"{_AVERAGING}:FedAvg",
@@ -124,7 +124,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Entry]] = {
         ),
         "vgg-tiny": Entry(f"{_MODELS}:MODELS[vgg-tiny]", "The same with a quarter of the widths."),
     },
-    "datasets": {name: Entry("mabrfl.data.library:load") for name in ("digits", "mnist", "fashion-mnist", "cifar10")},
+    "datasets": {name: Entry("mabrfl.simulation.data.library:load") for name in ("digits", "mnist", "fashion-mnist", "cifar10")},
 }
 
 ALIASES: Mapping[Kind, Mapping[str, str]] = {"attacks": {"agrt": "agr-krum"}}

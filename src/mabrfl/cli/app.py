@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from mabrfl._version import __version__
-from mabrfl.cli import audit, data, demo, listing, pack, plot, render, report_page, run, sweep, table
+from mabrfl.cli import audit, data, demo, listing, pack, plot, render, run, sweep, table
+from mabrfl.cli import report as report_page
 from mabrfl.cli.once import OnceCommand
 
 app = typer.Typer(

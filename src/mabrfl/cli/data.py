@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mabrfl import data
 from mabrfl.cli.once import OnceCommand
 from mabrfl.errors import DatasetError, MabRflError
+from mabrfl.simulation import data
 
 app = typer.Typer(name="data", help="List, fetch and check the data sets.", no_args_is_help=True)
 

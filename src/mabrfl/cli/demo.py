@@ -14,11 +14,11 @@ from mabrfl.cli import run as run_command
 from mabrfl.cli.execution import Finished, execute
 from mabrfl.cli.live import display_for
 from mabrfl.cli.once import whole_number
-from mabrfl.cli.report import comparison, show_interruption
+from mabrfl.cli.run_summary import comparison, show_interruption
 from mabrfl.cli.stopping import Stopped
 from mabrfl.config import load_config, resolve
-from mabrfl.evaluation import attacker_ids
 from mabrfl.recording import RunFolder
+from mabrfl.recording.evaluation import attacker_ids
 from mabrfl.recording.ownership import PICTURES, holds_run, reserved
 
 DEFENSES = ("fedavg", "mab-rfl")
@@ -71,7 +71,7 @@ def _run(defense: str, folder: Path, console: Console, *, force: bool, rounds: i
 
 
 def _draw(finished: list[Finished], folder: Path) -> list[Path]:
-    from mabrfl import plotting  # Matplotlib takes a second to import
+    from mabrfl.reports import run_pictures as plotting  # Matplotlib takes a second to import
 
     config = finished[-1].config
     scene = f"{config.dataset}, {config.attack} by {config.num_attackers} of {config.clients} clients"

@@ -14,11 +14,11 @@ from rich.text import Text
 from mabrfl.cli.live import Display, headline
 from mabrfl.config import ResolvedConfig, config_hash
 from mabrfl.errors import OutputError
-from mabrfl.evaluation import attacker_ids
-from mabrfl.experiments.identity import Finished, claim, finished_run, is_same_run
-from mabrfl.experiments.runner import Build, Sitting
 from mabrfl.recording import RunFolder
+from mabrfl.recording.evaluation import attacker_ids
 from mabrfl.recording.folder import shown
+from mabrfl.runs.finished import Finished, claim, finished_run, is_same_run
+from mabrfl.runs.session import Build, Sitting
 
 __all__ = ["Build", "Finished", "default_folder", "draw", "execute"]
 
@@ -88,7 +88,7 @@ def _tell(notes: Sequence[str]) -> None:
 
 def draw(finished: Finished) -> None:
     """Draw the two pictures of a run into its folder."""
-    from mabrfl import plotting  # Matplotlib takes a second to import
+    from mabrfl.reports import run_pictures as plotting  # Matplotlib takes a second to import
 
     config, records = finished.config, finished.records
     attackers = attacker_ids(records)

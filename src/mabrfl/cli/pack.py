@@ -23,9 +23,9 @@ def pack(
 
     Settings, summaries, origins, one number per quantity and round; no weights.
     """
-    from mabrfl.experiments.naming import STATUS_WORDS
-    from mabrfl.experiments.packing import pack as write
-    from mabrfl.experiments.results import STATUSES
+    from mabrfl.reports.naming import STATUS_WORDS
+    from mabrfl.sweeps.packing import pack as write
+    from mabrfl.sweeps.results import STATUSES
 
     packed = write(results, file, force=force)
     counts = ", ".join(f"{packed.count(status)} {STATUS_WORDS[status]}" for status in STATUSES if packed.count(status))

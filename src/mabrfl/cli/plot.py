@@ -11,7 +11,7 @@ import typer
 from mabrfl.cli.results import Paths, cells_of, one_of, read
 
 if TYPE_CHECKING:
-    from mabrfl.drawing import Ending
+    from mabrfl.reports.drawing import Ending
 
 NAMES = ("sampling", "similarity", "attackers", "accuracy", "detection", "selection", "reputation", "isolation", "all")
 _ENDINGS: dict[str, tuple[Ending, ...]] = {"png": ("png",), "svg": ("svg",), "both": ("png", "svg")}
@@ -41,7 +41,7 @@ def plot(
     names = [one_of("--figure", name, NAMES) for name in dict.fromkeys(figure or ["all"])]
     if out.exists() and not out.is_dir():
         raise click.UsageError(f"--out: {str(out)!r} is a file; a folder is needed")
-    from mabrfl.experiments.figures import draw, save_figures
+    from mabrfl.reports.figures import draw, save_figures
 
     cells = cells_of(read(results))
     drawn = {stem: picture for name in names for stem, picture in draw(cells, name, compare=compare).items()}

@@ -20,7 +20,7 @@ def render(
     Tables with ranks as Markdown, LaTeX and CSV, who was detected as Markdown and CSV, all figures as SVG with the
     paper's values; the same bytes each time.
     """
-    from mabrfl.experiments.rendering import write_rendered
+    from mabrfl.reports.rendering import write_rendered
 
     for path in packed:
         written, others = write_rendered(path)

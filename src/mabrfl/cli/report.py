@@ -1,123 +1,42 @@
-"""What a run says at its end."""
+"""``mabrfl report``: one page of results that needs nothing else."""
 
 from __future__ import annotations
 
-import shlex
-from collections import Counter
-from collections.abc import Sequence
-from itertools import groupby
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.status import Status
 
-from mabrfl.cli.execution import Finished
-from mabrfl.cli.live import in_words
-from mabrfl.recording import RoundRecord
-from mabrfl.recording.folder import CHECKPOINTS, SUMMARY
-
-FILES = {
-    "summary.json": "the numbers above",
-    "rounds.jsonl": "every round: verdicts, evidence, reputation",
-    "config.toml": "all settings; run it again with: mabrfl run",
-    "manifest.json": "versions, seed, data, commit",
-    "accuracy.png": "accuracy over the rounds",
-    "clients.png": "what became of each client in each round",
-}
+from mabrfl.cli.results import Paths, one_of, put, read
 
 
-def show_run(console: Console, finished: Finished) -> None:
-    """Print the summary of one run and the files it left."""
-    console.print()
-    console.print(comparison([finished]))
-    events = event_counts(finished.records)
-    if events:
-        said = ", ".join(f"{event} ({number}x)" for event, number in events.most_common(5))
-        console.print(Text(f"events: {said}", style="dim"), soft_wrap=True)
-    if warning := rejected_warning(finished.records):
-        console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
-    console.print(Text(f"\nresults in {finished.path}", style="bold"), soft_wrap=True)
-    for name, what in FILES.items():
-        if (finished.path / name).exists():
-            console.print(Text(f"  {name:14}  {what}"), soft_wrap=True)
+def report(
+    results: Paths,
+    *,
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("report.html"),
+    metric: Annotated[
+        str, typer.Option(help="Of the tables: final_accuracy, or mean_last10, the mean of the last ten rounds.")
+    ] = "final_accuracy",
+    title: Annotated[str, typer.Option(help="Of the page (default: the names of the results).")] = "",
+) -> None:
+    """Write results as one HTML file that needs no network.
 
+    RESULTS: a sweep's folder, a packed file, the folder of a run, or a folder of these; each has its own section.
 
-def show_interruption(path: Path) -> None:
-    """Say where the finished rounds of an interrupted run are, and how it goes on."""
-    where = f"; the finished rounds are in {path}" if (path / SUMMARY).exists() else ""
-    how = f"; go on with: mabrfl run --resume --out {shlex.quote(str(path))}" if (path / CHECKPOINTS).exists() else ""
-    Console(stderr=True).print(Text(f"interrupted{where}{how}", style="yellow"), soft_wrap=True)
+    Tables, figures, configurations and manifests of every run, and what failed or is missing.
+    """
+    from mabrfl.reports.tables import METRICS
 
+    one_of("--metric", metric, list(METRICS))
+    console = Console(stderr=True)
+    loaded = read(results)
+    from mabrfl.reports.page import report as make
 
-def comparison(runs: Sequence[Finished]) -> Table:
-    """Return the summaries of runs side by side, a column each."""
-    table = Table(header_style="bold", show_header=len(runs) > 1)
-    table.add_column("")
-    for finished in runs:
-        table.add_column(finished.config.defense, justify="right")
-    for label, cells in zip(_LABELS, zip(*(_cells(finished.summary) for finished in runs), strict=True), strict=True):
-        if label != _SUCCESS or set(cells) != {_NOTHING}:
-            table.add_row(label, *cells)
-    return table
-
-
-def event_counts(records: Sequence[RoundRecord]) -> Counter[str]:
-    """Count the rounds in which each kind of event happened; details after a colon are left out."""
-    return Counter(event for record in records for event in {text.partition(":")[0] for text in record.events})
-
-
-_SUCCESS, _NOTHING = "attack success rate", "-"
-
-
-def rejected_warning(records: Sequence[RoundRecord]) -> str:
-    """Return what to say of a run in which every update was rejected, round after round; nothing if that is not so."""
-    empty = [bool(record.verdicts) and not any(one.accepted for one in record.verdicts.values()) for record in records]
-    streak = max((len(list(group)) for is_empty, group in groupby(empty) if is_empty), default=0)
-    if not streak or streak < min(_STREAK, len(records)):
-        return ""
-    reasons = Counter(
-        one.reason
-        for record, is_empty in zip(records, empty, strict=True)
-        if is_empty
-        for one in record.verdicts.values()
-    )
-    reason = reasons.most_common(1)[0][0]
-    why = (
-        "; honest updates that are nearly alike (few examples, few steps) pass for sybils" if reason == "sybil" else ""
-    )
-    return f"in {sum(empty)} of {len(records)} rounds every update was rejected, most often as {reason}{why}"
-
-
-_STREAK = 3
-"""Rounds in a row without an accepted update from which a user is told."""
-_LABELS = (
-    "final accuracy",
-    "mean of the last 10 rounds",
-    "best accuracy",
-    _SUCCESS,
-    "attackers caught (recall)",
-    "rejections that were right (precision)",
-    "honest updates rejected",
-    "rounds",
-    "time",
-)
-
-
-def _cells(summary: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        _percent(summary["final_accuracy"]),
-        _percent(summary["mean_last10"]),
-        _percent(summary["best_accuracy"]),
-        _percent(summary.get("attack_success")),
-        _percent(summary["detection_recall"], 100),
-        _percent(summary["detection_precision"], 100),
-        _percent(summary["honest_rejected_rate"], 100),
-        str(summary["rounds"]),
-        in_words(summary["seconds"]),
-    )
-
-
-def _percent(value: float | None, scale: float = 1) -> str:
-    return _NOTHING if value is None else f"{scale * value:.1f} %"
+    with console.status("drawing ...") if console.is_terminal else nullcontext() as status:
+        progress = status.update if isinstance(status, Status) else None
+        page = make(loaded, metric=metric, title=title, progress=progress)  # type: ignore[arg-type] # just checked
+    put(page, out)
+    typer.echo(str(out))

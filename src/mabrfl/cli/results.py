@@ -12,7 +12,7 @@ import typer
 from mabrfl.errors import suggest
 
 if TYPE_CHECKING:
-    from mabrfl.experiments.results import Cell, Results
+    from mabrfl.sweeps.results import Cell, Results
 
 RESULTS_HELP = (
     "A sweep's folder, a packed file (mabrfl pack), the folder of a run, or a folder of these; "
@@ -23,7 +23,7 @@ Paths = Annotated[list[Path], typer.Argument(metavar="RESULTS...", help=RESULTS_
 
 def read(paths: Sequence[Path]) -> list[Results]:
     """Read results; a run that several have is taken once."""
-    from mabrfl.experiments.results import load_all
+    from mabrfl.sweeps.results import load_all
 
     return load_all(list(paths))
 
@@ -48,7 +48,7 @@ def one_of(option: str, value: str, known: Sequence[str]) -> str:
 
 def put(text: str, out: Path | None) -> None:
     """Write text to a file, replaced as a whole, or to standard output."""
-    from mabrfl.experiments.files import write_whole
+    from mabrfl.recording.files import write_whole
 
     if out is None:
         typer.echo(text, nl=False)

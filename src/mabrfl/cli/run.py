@@ -14,7 +14,7 @@ from rich.console import Console
 from mabrfl.cli.execution import default_folder, execute
 from mabrfl.cli.live import display_for
 from mabrfl.cli.once import share_or_count, whole_number
-from mabrfl.cli.report import show_interruption, show_run
+from mabrfl.cli.run_summary import show_interruption, show_run
 from mabrfl.cli.stopping import Stopped, signals_wait
 from mabrfl.config import ResolvedConfig, RunConfig, load_config, resolve
 from mabrfl.config.toml import parse_toml
@@ -23,7 +23,7 @@ from mabrfl.recording.folder import CONFIG, shown
 from mabrfl.recording.ownership import reserved
 
 if TYPE_CHECKING:
-    from mabrfl.simulator import Simulation
+    from mabrfl.simulation.simulator import Simulation
 
 _WHAT, _HOW, _WHERE = "What to run", "How", "Where"
 _INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
@@ -32,7 +32,7 @@ _INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
 def build_simulation(config: RunConfig) -> Simulation:
     """Build the simulation of a run; torch is imported here and not before."""
     with signals_wait():
-        from mabrfl.simulator import build_simulation as build  # seconds that --help need not wait for
+        from mabrfl.simulation.simulator import build_simulation as build  # seconds that --help need not wait for
 
     return build(config)
 

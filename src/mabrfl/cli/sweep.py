@@ -21,11 +21,10 @@ from mabrfl.cli.run import parse_value
 from mabrfl.cli.stopping import Stopped
 from mabrfl.cli.sweep_live import monitor_for
 from mabrfl.errors import ConfigError, DiskError, SweepError
-from mabrfl.experiments.adoption import adoptable, with_adopted
-from mabrfl.experiments.cells import PlannedCell, Typed, select
-from mabrfl.experiments.grid import Sweep, load_sweep
-from mabrfl.experiments.locking import refuse_foreign_folder
-from mabrfl.experiments.plan import (
+from mabrfl.sweeps.adoption import adoptable, with_adopted
+from mabrfl.sweeps.cells import PlannedCell, Typed, select
+from mabrfl.sweeps.locking import refuse_foreign_folder
+from mabrfl.sweeps.plan import (
     Pace,
     Standing,
     changes,
@@ -36,10 +35,11 @@ from mabrfl.experiments.plan import (
     refuse_others_folder,
     standing,
 )
-from mabrfl.experiments.progress import Progress
-from mabrfl.experiments.results import Cell
-from mabrfl.experiments.sharing import Sharing, share_machine
-from mabrfl.experiments.sweep import run_sweep
+from mabrfl.sweeps.results import Cell
+from mabrfl.sweeps.scheduler import run_sweep
+from mabrfl.sweeps.sharing import Sharing, share_machine
+from mabrfl.sweeps.sweep_file import Sweep, load_sweep
+from mabrfl.sweeps.sweep_progress import Progress
 
 _INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
 _STYLES = {"done": "green", "failed": "red", "running": "yellow", "missing": "dim"}

@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mabrfl.cli.live import in_words
-from mabrfl.experiments.jobs import Job
-from mabrfl.experiments.plan import Standing
-from mabrfl.experiments.progress import Monitor, Outcome, Progress
+from mabrfl.sweeps.launchers import Job
+from mabrfl.sweeps.plan import Standing
+from mabrfl.sweeps.sweep_progress import Monitor, Outcome, Progress
 
 _NARROW = 60
 _STYLES = {"done": "green", "failed": "red", "killed": "red", "stopped": "yellow"}

@@ -51,12 +51,12 @@ def table(
 
     With --ablation: a row per part that is left out and attack, for sweeps with an axis called 'ablation'.
     """
-    from mabrfl.experiments.ablation import ablation_table
-    from mabrfl.experiments.ablation_formats import ABLATION_FORMATS
-    from mabrfl.experiments.detection import detection_table
-    from mabrfl.experiments.detection_formats import DETECTION_FORMATS
-    from mabrfl.experiments.table_formats import FORMATS
-    from mabrfl.experiments.tables import METRICS, tabulate
+    from mabrfl.reports.ablation import ablation_table
+    from mabrfl.reports.ablation_formats import ABLATION_FORMATS
+    from mabrfl.reports.detection import detection_table
+    from mabrfl.reports.detection_formats import DETECTION_FORMATS
+    from mabrfl.reports.table_formats import FORMATS
+    from mabrfl.reports.tables import METRICS, tabulate
 
     writer = FORMATS[one_of("--format", format_, list(FORMATS))]
     one_of("--metric", metric, list(METRICS))

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from mabrfl import catalog
 from mabrfl.config.model import ResolvedConfig, RunConfig, count_attackers
-from mabrfl.data.partition import DEFAULT_DRAWS, PAPER_SIZES
 from mabrfl.errors import ConfigError, suggest
-from mabrfl.presets import PRESETS
-from mabrfl.presets import options as preset_options
+from mabrfl.mab.presets import PRESETS
+from mabrfl.mab.presets import options as preset_options
+from mabrfl.simulation.data.partition import DEFAULT_DRAWS, PAPER_SIZES
 
 MAB_RFL, ACS = "mab-rfl", "acs"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 
-from mabrfl.presets import DEFAULT_PRESET
+from mabrfl.mab.presets import DEFAULT_PRESET
 
 MAX_CLIENTS = 100_000
 MAX_ROUNDS = 1_000_000

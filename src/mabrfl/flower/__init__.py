@@ -9,8 +9,8 @@ try:
 except ImportError as error:  # pragma: no cover (the tests have Flower)
     raise ImportError("mabrfl.flower needs Flower 1.38 or newer: pip install 'mabrfl[flower]'") from error
 
-from mabrfl.flower.identity import ClaimedIdentity, by_public_key
-from mabrfl.flower.mab_rfl import MabRflStrategy
+from mabrfl.flower.mab_rfl_strategy import MabRflStrategy
+from mabrfl.flower.node_identity import ClaimedIdentity, by_public_key
 from mabrfl.flower.strategy import RobustStrategy
 
 __all__ = ["ClaimedIdentity", "MabRflStrategy", "RobustStrategy", "by_public_key"]

@@ -11,8 +11,8 @@ from mabrfl.catalog.options import make
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError
 from mabrfl.flower.describing import described, undescribed
+from mabrfl.mab.method import MabRfl
 from mabrfl.protocols import Selector
-from mabrfl.shield import MabRfl
 
 MAB_RFL = "mab-rfl"
 

@@ -11,8 +11,8 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower.judging import Desk, Model, move
-from mabrfl.flower.memory import History, model_state, restored_model
 from mabrfl.flower.rows import now
+from mabrfl.flower.saved_model import History, model_state, restored_model
 from mabrfl.flower.schema import ModelSchema
 from mabrfl.flower.state import StateFolder, hash_of
 from mabrfl.recording.encoding import DTYPES

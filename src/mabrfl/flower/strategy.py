@@ -12,27 +12,27 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
-from mabrfl._checks import check_whole
+from mabrfl.checks import check_whole
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower import summary
+from mabrfl.flower.client_evaluation import EvaluatingStrategy
 from mabrfl.flower.contract import Contract
 from mabrfl.flower.defenses import FRACTION_TRAIN, build_defense, describe, refuse_undescribed
 from mabrfl.flower.describing import described
 from mabrfl.flower.dispatch import Dispatch, Mailroom, write_messages
-from mabrfl.flower.evaluation import EvaluatingStrategy
-from mabrfl.flower.grid import OneByOneGrid
-from mabrfl.flower.identity import by_public_key, call_roll
 from mabrfl.flower.judging import Desk, Judgement, judge, unpack
 from mabrfl.flower.keeper import FORMAT, Keeper
-from mabrfl.flower.memory import BY_CLIENTS, BY_SERVER
 from mabrfl.flower.metrics import AggregateMetrics, mean_metrics
+from mabrfl.flower.node_identity import by_public_key, call_roll
+from mabrfl.flower.reply_grid import OneByOneGrid
 from mabrfl.flower.rows import Told, audit_rows, figures, metric_record
+from mabrfl.flower.saved_model import BY_CLIENTS, BY_SERVER
 from mabrfl.flower.schema import BUFFER_SUFFIXES
 from mabrfl.protocols import Selector
 
 if TYPE_CHECKING:
-    from mabrfl.flower.identity import Identify
+    from mabrfl.flower.node_identity import Identify
 
 log = logging.getLogger("flwr")
 

@@ -6,8 +6,8 @@ lines are written one by one, so that a run killed at any moment leaves somethin
 finished, ``checkpoint/`` has what it needs to go on.
 """
 
-from mabrfl.evaluation import summarize
 from mabrfl.recording.checkpoint import Checkpoint, load_checkpoint, remove_checkpoints, save_checkpoint
+from mabrfl.recording.evaluation import summarize
 from mabrfl.recording.folder import RunFolder
 from mabrfl.recording.manifest import manifest
 from mabrfl.recording.reading import ReadRounds, read_rounds, read_summary

@@ -19,7 +19,7 @@ try:
 except ImportError:  # pragma: no cover (Windows)
     fcntl = None  # type: ignore[assignment]
 
-from mabrfl._closing import Closing
+from mabrfl.closing import Closing
 from mabrfl.errors import DiskError, OutputError, StateError
 from mabrfl.recording.atomic import remove_leftovers, sync_folder, write_all, write_atomically
 from mabrfl.recording.checkpoint import remove_checkpoints, save_checkpoint

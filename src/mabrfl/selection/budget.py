@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mabrfl._checks import check_whole
+from mabrfl.checks import check_whole
 from mabrfl.errors import ConfigError
 from mabrfl.selection.thompson import beta_draws
 from mabrfl.updates import Candidates, Selection

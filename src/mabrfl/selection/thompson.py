@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from mabrfl._checks import check_choice, check_whole
+from mabrfl.checks import check_choice, check_whole
 from mabrfl.errors import ConfigError
 from mabrfl.rng import ClientId
 from mabrfl.updates import Candidates, Selection
@@ -32,7 +32,7 @@ class ACS:
     Parameters
     ----------
     warmup_rounds, inclusion, always_from, never_to, empty_selection, first_round
-        See :class:`mabrfl.presets.MabRflOptions`.
+        See :class:`mabrfl.mab.presets.MabRflOptions`.
     """
 
     def __init__(

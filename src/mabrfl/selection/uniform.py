@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mabrfl._checks import check_whole
+from mabrfl.checks import check_whole
 from mabrfl.updates import Candidates, Selection
 
 

@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import FedAvg
 from flower_grid import model
 from flower_replies import LATE, MALFORMED
 from mabrfl.flower import RobustStrategy
-from mabrfl.flower.grid import OneByOneGrid
+from mabrfl.flower.reply_grid import OneByOneGrid
 from mabrfl.recording.audit import read_audit
 
 app = ServerApp()

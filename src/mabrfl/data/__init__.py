@@ -1,6 +1,0 @@
-"""Data sets and their partition among clients."""
-
-from mabrfl.data.dataset import Dataset
-from mabrfl.data.library import DATASETS, Report, check, fetch, is_embedded, load, locate
-
-__all__ = ["DATASETS", "Dataset", "Report", "check", "fetch", "is_embedded", "load", "locate"]

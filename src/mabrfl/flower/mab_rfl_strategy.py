@@ -1,0 +1,98 @@
+"""MAB-RFL as a Flower strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mabrfl.errors import ConfigError
+from mabrfl.flower.metrics import AggregateMetrics
+from mabrfl.flower.node_identity import by_public_key
+from mabrfl.flower.schema import BUFFER_SUFFIXES
+from mabrfl.flower.strategy import RobustStrategy
+from mabrfl.mab.presets import DEFAULT_PRESET
+from mabrfl.protocols import Selector
+
+if TYPE_CHECKING:
+    from mabrfl.flower.node_identity import Identify
+
+
+class MabRflStrategy(RobustStrategy):
+    """MAB-RFL: clients that lie are found out, remembered by their key, and invited less and less.
+
+    Parameters
+    ----------
+    preset
+        See :class:`mabrfl.MabRfl`; the library's default if left out.
+    momenta
+        False remembers no update of any client (``memory=0``; ``history=0`` in the presets ``paper`` and
+        ``reference``): the server then needs 4 d bytes less for every client ever seen, and judges each
+        update by this round alone.
+    selector
+        Another selector than the method's own.
+    dataset, seed, fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes
+        See :class:`~mabrfl.flower.RobustStrategy`, also for those that follow.
+    **options
+        Any field of :class:`mabrfl.HardenedOptions`, or of :class:`mabrfl.MabRflOptions` for the other presets.
+
+    Examples
+    --------
+    >>> strategy = MabRflStrategy(min_available_nodes=50, state_dir=None, seed=1)
+    >>> strategy.defense.name
+    'mab-rfl'
+    """
+
+    def __init__(
+        self,
+        preset: str | None = None,
+        *,
+        momenta: bool = True,
+        selector: str | Selector | None = None,
+        dataset: str | None = None,
+        seed: int = 0,
+        fraction_train: float | None = None,
+        fraction_evaluate: float = 1.0,
+        min_train_nodes: int = 2,
+        min_evaluate_nodes: int = 2,
+        min_available_nodes: int = 2,
+        weighted_by_key: str = "num-examples",
+        trust_num_examples: bool = False,
+        arrayrecord_key: str = "arrays",
+        configrecord_key: str = "config",
+        train_metrics_aggr_fn: AggregateMetrics | None = None,
+        evaluate_metrics_aggr_fn: AggregateMetrics | None = None,
+        message_ttl: float | None = None,
+        state_dir: str | Path | None = None,
+        identify: Identify = by_public_key,
+        buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES,
+        **options: Any,
+    ) -> None:
+        if not momenta:
+            name = "memory" if (preset or DEFAULT_PRESET) == "hardened" else "history"
+            if options.get(name):
+                raise ConfigError(f"momenta=False means {name}=0; got {name}={options[name]}")
+            options = {**options, name: 0.0}
+        super().__init__(
+            "mab-rfl",
+            selector,
+            defense_options=options,
+            preset=preset,
+            dataset=dataset,
+            seed=seed,
+            fraction_train=fraction_train,
+            fraction_evaluate=fraction_evaluate,
+            min_train_nodes=min_train_nodes,
+            min_evaluate_nodes=min_evaluate_nodes,
+            min_available_nodes=min_available_nodes,
+            weighted_by_key=weighted_by_key,
+            trust_num_examples=trust_num_examples,
+            arrayrecord_key=arrayrecord_key,
+            configrecord_key=configrecord_key,
+            train_metrics_aggr_fn=train_metrics_aggr_fn,
+            evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
+            message_ttl=message_ttl,
+            state_dir=state_dir,
+            identify=identify,
+            buffer_suffixes=buffer_suffixes,
+        )

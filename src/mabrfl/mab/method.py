@@ -1,0 +1,104 @@
+"""MAB-RFL as one object: a preset's rule, selector and beliefs put together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mabrfl.defense import Defense
+from mabrfl.errors import ConfigError, suggest
+from mabrfl.mab.hardened import HardenedOptions, HardenedRule
+from mabrfl.mab.paper import MabRflRule
+from mabrfl.mab.presets import DEFAULT_PRESET, THRESHOLDS, MabRflOptions, Options
+from mabrfl.mab.presets import options as preset_options
+from mabrfl.protocols import Selector
+from mabrfl.reputation import Beliefs, Reaction
+from mabrfl.selection import ACS, Budgeted
+
+
+class MabRfl(Defense):
+    """MAB-RFL: adaptive client selection, sybil and outlier screens, rewards, unit momenta (paper, Alg. 2).
+
+    Parameters
+    ----------
+    preset
+        ``"hardened"`` (the default: no threshold to tune), ``"paper"`` (the text, line by line) or
+        ``"reference"`` (the released code's behaviour).
+    seed
+        Root of all random streams.
+    selector
+        Another selector instead of ACS.
+    dataset
+        For the preset ``paper``: take the thresholds for this data set: ``"mnist"`` (the default),
+        ``"fashion-mnist"``, ``"cifar10"`` or ``"digits"``.
+    dimension
+        See :class:`Defense`.
+    **overrides
+        Any field of :class:`mabrfl.mab.hardened.HardenedOptions` (preset ``hardened``: ``budget``, ``memory``,
+        ...) or of :class:`mabrfl.mab.presets.MabRflOptions` (``c_max``, ``c_min``, ``alpha``, ``history``, ...).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mabrfl import Updates
+    >>> shield = MabRfl(seed=0)
+    >>> chosen = shield.select(["ada", "bob", "eve", "mallory"], round=1)
+    >>> matrix = np.random.default_rng(0).normal(size=(len(chosen), 8))
+    >>> outcome = shield.aggregate(Updates(chosen, matrix), round=1)
+    >>> sorted(outcome.verdicts) == sorted(chosen)
+    True
+    """
+
+    def __init__(
+        self,
+        preset: str = DEFAULT_PRESET,
+        *,
+        seed: int = 0,
+        selector: Selector | None = None,
+        dataset: str | None = None,
+        dimension: int | None = None,
+        **overrides: Any,
+    ) -> None:
+        if dataset is not None and dataset not in THRESHOLDS:
+            raise ConfigError(f"no thresholds are known for the data set '{dataset}'{suggest(dataset, THRESHOLDS)}")
+        chosen = preset_options(preset, dataset, **overrides)
+        self.preset = preset
+        self.options = chosen
+        super().__init__(
+            rule_of(chosen),
+            selector=selector or selector_of(chosen),
+            seed=seed,
+            name="mab-rfl",
+            beliefs=_beliefs(chosen),
+            reset_beliefs=isinstance(chosen, MabRflOptions) and chosen.beliefs == "reset",
+            dimension=dimension,
+        )
+
+
+def rule_of(chosen: Options) -> MabRflRule | HardenedRule:
+    """Return the rule that belongs to a set of options."""
+    return MabRflRule(chosen) if isinstance(chosen, MabRflOptions) else HardenedRule(chosen)
+
+
+def selector_of(chosen: Options) -> Selector:
+    """Return the selector that belongs to a set of options."""
+    if isinstance(chosen, HardenedOptions) and chosen.budget:
+        return Budgeted(num_selected=chosen.budget, explore=chosen.explore)
+    return ACS(
+        warmup_rounds=chosen.warmup_rounds,
+        inclusion=chosen.inclusion,
+        always_from=chosen.always_from,
+        never_to=chosen.never_to,
+        empty_selection=chosen.empty_selection,
+        first_round=chosen.first_round,
+    )
+
+
+def _beliefs(chosen: Options) -> Beliefs:
+    if isinstance(chosen, MabRflOptions):
+        return Beliefs(prior_benign=chosen.prior_benign, prior_malicious=chosen.prior_malicious)
+    return Beliefs(
+        prior_benign=chosen.prior_benign,
+        prior_malicious=chosen.prior_malicious,
+        newcomer=(chosen.newcomer_benign, chosen.newcomer_malicious),
+        reaction=Reaction(chosen.keep_good, chosen.strike, chosen.forgive),
+    )

@@ -1,0 +1,323 @@
+"""Figures from results: those of the paper (1a, 1b, 3 to 5), and what the paper does not show.
+
+Every function takes the grids of :mod:`mabrfl.reports.arrangement` and yields figures, each with a stem for its
+file's name; none if the results do not have what it takes. Matplotlib's object interface throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mabrfl.config.toml import one_line
+from mabrfl.errors import ConfigError, StateError, suggest
+from mabrfl.recording.files import write_whole
+from mabrfl.reports.arrangement import SAMPLING_AXIS, Grid, Row, arrange, slug
+from mabrfl.reports.conditions import by_settings
+from mabrfl.reports.curves import curve
+from mabrfl.reports.defense_figures import detection, isolation, reputation, selection
+from mabrfl.reports.drawing import DASHES, ENDINGS, LINES, Ending, clean_style, render, whole_rounds
+from mabrfl.reports.panels import Panels, attacked_rows, looks, plot_curve, side_by_side
+from mabrfl.sweeps.results import Cell
+
+Named = Iterator[tuple[str, Figure]]
+Maker = Callable[[Sequence[Grid]], Named]
+
+
+def accuracy(grids: Sequence[Grid]) -> Named:
+    """Draw accuracy over the rounds, a panel per share of attackers and attack, a line per defense."""
+    for grid in grids:
+        if _finished(grid.cells):
+            yield slug("accuracy", grid.setting.title), _accuracy(grid)
+
+
+def _accuracy(grid: Grid) -> Figure:
+    places, shape = _places(grid)
+    panels = Panels(*shape, title=grid.setting.title, labels=[column.label for column in grid.columns])
+    styles = looks(grid.columns)
+    for row, place in places.items():
+        axes = panels.at(*place, row.place)
+        for column in grid.columns:
+            shown = curve(grid.done(row, column), "accuracy")
+            if not shown.empty:
+                plot_curve(axes, shown, styles[column])
+                panels.explain(column.label, styles[column])
+    return panels.finish("round", "test accuracy (%)")
+
+
+def _places(grid: Grid) -> tuple[dict[Row, tuple[int, int]], tuple[int, int]]:
+    """Return where each row's panel stands: a line per share and a column per attack; if many, one after the other."""
+    rows = grid.begun_rows
+    shares = sorted({row.percent for row in rows})
+    attacks = list(attacked_rows(grid)) or [""]
+    if len(attacks) > _MOST_ATTACKS:
+        shape = side_by_side(len(rows))
+        return {row: divmod(number, shape[1]) for number, row in enumerate(rows)}, shape
+    column = {row: attacks.index(row.label) if row.label in attacks else 0 for row in rows}
+    return {row: (shares.index(row.percent), column[row]) for row in rows}, (len(shares), len(attacks))
+
+
+_MOST_ATTACKS = 4
+"""Of a picture with a column for each."""
+
+
+def attackers(grids: Sequence[Grid], *, compare: bool = False) -> Named:
+    """Draw the final accuracy against the share of attackers, a picture per attack (the paper's Figs. 3 to 5)."""
+    for grid in grids:
+        quiet = [row for row in grid.begun_rows if row.percent == 0]
+        for label, rows in attacked_rows(grid).items():
+            figure = _attackers(grid, [*quiet, *rows], label, compare)
+            if figure is not None:
+                yield slug("attackers", grid.setting.title, label), figure
+
+
+def _attackers(grid: Grid, rows: Sequence[Row], label: str, compare: bool) -> Figure | None:
+    panels = Panels(1, 1, title=f"{grid.setting.title}: {label}", labels=[column.label for column in grid.columns])
+    axes = panels.at(0, 0)
+    styles = looks(grid.columns)
+    longest, planned = 0, [row for row in grid.rows if not row.percent or row.label == label]
+    for column in grid.columns:
+        # What is missing is a gap in the line, never a straight line across.
+        points = [(row.percent, *_final(grid.done(row, column))) for row in rows]
+        shares, means, deviations = (np.array(values) for values in zip(*points, strict=True))
+        drawn = int(np.isfinite(means).sum())
+        if not drawn:
+            continue
+        if not any(row.percent and grid.at(row, column) for row in planned):
+            # It never meets this attack: a baseline is a level to hold others against, anything else says nothing here.
+            if not column.ranked:
+                axes.axhline(float(np.nanmean(means)), **{**styles[column], "marker": None})
+                panels.explain(f"{column.label} without attackers", styles[column])
+            continue
+        longest = max(longest, drawn)
+        within = np.minimum(deviations, [means, 100 - means])  # there is no accuracy below 0 or above 100
+        axes.errorbar(shares, means, yerr=within, capsize=2.5, markersize=5, clip_on=False, **styles[column])
+        panels.explain(column.label, styles[column], marker=True)
+        if compare:
+            known = {row.percent: grid.paper_accuracy(row, column) for row in planned}
+            _draw_paper(axes, panels, known, styles[column]["color"])
+    if longest < 2:
+        return None
+    axes.set_xticks(_apart(sorted({row.percent for row in rows})))
+    axes.margins(x=0.04)
+    return panels.finish("attackers (% of the clients)", "test accuracy (%)", y_limits=(_floor(axes), 100))
+
+
+def _apart(ticks: Sequence[float]) -> list[float]:
+    """Leave out ticks whose labels would run into the next one's."""
+    kept: list[float] = []
+    for tick in reversed(ticks):
+        if not kept or kept[-1] - tick >= _LABEL * (ticks[-1] - ticks[0]):
+            kept.append(tick)
+    return kept[::-1]
+
+
+_LABEL = 0.06
+"""Of the width of a panel, taken by the label of a tick."""
+
+
+def _floor(axes: Axes) -> float:
+    """Return where an axis of accuracies begins: at 0, or higher if everything is far above."""
+    values = [value for line in axes.get_lines() for value in np.asarray(line.get_ydata(), dtype=float)]
+    lowest = np.nanmin(values, initial=100.0)
+    return max((floor for floor in (0.0, 50.0, 75.0, 90.0) if lowest >= floor + 1), default=0.0)
+
+
+def _draw_paper(axes: Axes, panels: Panels, known: Mapping[float, float | None], colour: str) -> None:
+    faint: dict[str, Any] = {"linestyle": (0, (2, 2)), "linewidth": 1.1, "alpha": 0.45}
+    points = {share: value for share, value in known.items() if value is not None}
+    if len(points) > 1:
+        axes.plot(list(points), list(points.values()), color=colour, **faint)
+        panels.explain("the paper's, same colour", {"color": "#444444", **faint})
+
+
+def _final(cells: Sequence[Cell]) -> tuple[float, float]:
+    values = np.array([value for value in (cell.measured("final_accuracy") for cell in cells) if value is not None])
+    if not len(values):
+        return np.nan, np.nan
+    return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else np.nan
+
+
+def sampling(grids: Sequence[Grid]) -> Named:
+    """Draw accuracy over the rounds, a line per way of sampling clients and settings but the seed (Fig. 1a)."""
+    for grid in grids:
+        ways: dict[str, list[Cell]] = {}
+        for cell in _finished(grid.cells):
+            if SAMPLING_AXIS in cell.axes:
+                ways.setdefault(one_line(str(cell.axes[SAMPLING_AXIS])), []).append(cell)
+        lines = [(f"{way}, {told}" if told else way, some) for way in ways for told, some in by_settings(ways[way])]
+        if not lines:
+            continue
+        panels = Panels(1, 1, title=grid.setting.title, labels=[label for label, _ in lines])
+        axes = panels.at(0, 0)
+        for index, (label, cells) in enumerate(lines):
+            look = {"color": LINES[index % len(LINES)], "linestyle": DASHES[index % len(DASHES)], "linewidth": 1.9}
+            plot_curve(axes, curve(cells, "accuracy"), look)
+            panels.explain(label, look)
+        yield slug("sampling", grid.setting.title), panels.finish("round", "test accuracy (%)")
+
+
+def similarity(grids: Sequence[Grid]) -> Named:
+    """Draw the largest pairwise cosine and distance of the updates without attackers (the paper's Fig. 1b)."""
+    for grid in grids:
+        quiet = [row for row in grid.rows if row.percent == 0]
+        found = {column: [cell for row in quiet for cell in grid.done(row, column)] for column in grid.columns}
+        shown = [column for column, cells in found.items() if not curve(cells, "largest_cosine").empty]
+        for column in shown:
+            which = (column.label,) if len(shown) > 1 else ()
+            title = ": ".join([grid.setting.title, *which])
+            yield slug("similarity", grid.setting.title, *which), _similarity(found[column], title)
+
+
+def _similarity(cells: Sequence[Cell], title: str) -> Figure:
+    panels = Panels(1, 1, title=title, labels=["largest Euclidean distance"])
+    axes = panels.at(0, 0)
+    looks_of = {
+        "largest_cosine": {"color": LINES[0], "linestyle": "solid", "linewidth": 1.9},
+        "largest_distance": {"color": LINES[1], "linestyle": "dashed", "linewidth": 1.9},
+    }
+    plot_curve(axes, curve(cells, "largest_cosine"), looks_of["largest_cosine"])
+    distance = curve(cells, "largest_distance")
+    panels.explain("largest cosine" if distance.empty else "largest cosine (left)", looks_of["largest_cosine"])
+    if not distance.empty:
+        right = axes.twinx()
+        right.spines[["top", "left"]].set_visible(False)
+        right.xaxis.set_major_locator(whole_rounds(6))
+        plot_curve(right, distance, looks_of["largest_distance"])
+        right.set_ylim(bottom=0)
+        right.set_ylabel("largest Euclidean distance", fontsize=9.5, color=LINES[1])
+        right.tick_params(labelsize=8.5, colors=LINES[1])
+        panels.explain("largest distance (right)", looks_of["largest_distance"])
+    lowest = np.nanmin([0.0, *curve(cells, "largest_cosine").mean])
+    return panels.finish("round", "largest cosine between two updates", y_limits=(float(lowest), 1.0))
+
+
+FIGURES: Mapping[str, Maker] = {
+    "sampling": sampling,
+    "similarity": similarity,
+    "attackers": attackers,
+    "accuracy": accuracy,
+    "detection": detection,
+    "selection": selection,
+    "reputation": reputation,
+    "isolation": isolation,
+}
+"""By the name that the command line has for them."""
+ALL = "all"
+
+CAPTIONS: Mapping[str, tuple[str, str]] = {
+    "sampling": ("Ways of sampling clients", "Accuracy over the rounds by the way of sampling (the paper's Fig. 1a)."),
+    "similarity": (
+        "Similarity of honest updates",
+        "Largest cosine between two updates when nobody attacks and, where it was recorded, the largest Euclidean "
+        "distance of updates as they were sent. With IID data and clients of one size this is the paper's Fig. 1b.",
+    ),
+    "attackers": (
+        "Accuracy against the share of attackers",
+        "Accuracy of the final model (the paper's Figs. 3 to 5); a gap is a run that is not there; a share that was "
+        "not run at all is left out.",
+    ),
+    "accuracy": (
+        "Accuracy over the rounds",
+        "Mean over the seeds; bands are the standard deviation where there are several.",
+    ),
+    "detection": (
+        "Detection over the rounds",
+        "Precision: how many of the rejected updates were an attacker's. Recall: how many of the attackers' updates "
+        "were rejected. Counted over windows of five rounds.",
+    ),
+    "selection": (
+        "Who is selected",
+        "Share of the honest clients and of the attackers that were selected, over windows of five rounds.",
+    ),
+    "reputation": (
+        "Reputation over the rounds",
+        "Mean belief B/(B+M) in honest clients and in attackers; bands go from the 10th to the 90th percentile.",
+    ),
+    "isolation": (
+        "Rounds until an attacker is isolated",
+        "Share of the attackers that, after a round, are never selected again (or never accepted again) until the end "
+        "of the run. Whom it befell in the very last round is not counted as out. Towards the end the lines rise by "
+        "chance, too: who is selected in one of two rounds has a chance of one in eight to miss the last three.",
+    ),
+}
+"""What each is called, and what it shows."""
+
+
+def draw(cells: Iterable[Cell], figure: str = ALL, *, compare: bool = False) -> dict[str, Figure]:
+    """Draw figures from results.
+
+    Parameters
+    ----------
+    cells
+        Of one or several results; only finished ones are drawn.
+    figure
+        A name of :data:`FIGURES`, or ``"all"`` for those that the results have.
+    compare
+        Whether the paper's own values are drawn too, where there are some.
+
+    Returns
+    -------
+    dict
+        Figures by the stem of their file's name.
+
+    Raises
+    ------
+    StateError
+        If the results do not have what the figure takes.
+    """
+    if figure != ALL and figure not in FIGURES:
+        raise ConfigError(f"unknown figure '{figure}'{suggest(figure, [*FIGURES, ALL])}")
+    makers: dict[str, Maker] = {**FIGURES, "attackers": partial(attackers, compare=compare)}
+    grids = arrange(cells)
+    drawn: dict[str, Figure] = {}
+    with clean_style():
+        for name in makers if figure == ALL else (figure,):
+            for stem, picture in makers[name](grids):
+                drawn[_free(stem, drawn)] = picture
+    if not drawn:
+        raise StateError(_why_not(figure))
+    return drawn
+
+
+def _why_not(figure: str) -> str:
+    wants = {
+        ALL: "runs that are done",
+        "sampling": f"runs that are done, of a sweep with an axis '{SAMPLING_AXIS}'",
+        "similarity": "runs that are done without attackers, with the fact 'largest_cosine' (as mab-rfl has)",
+        "attackers": "runs that are done with at least two shares of attackers",
+        "accuracy": "runs that are done",
+        "detection": "runs that are done with attackers, of a defense that rejects clients",
+        "selection": "runs that are done with attackers, of a selector other than 'all'",
+    }
+    needed = wants.get(figure, "runs that are done with attackers, of a selector that learns, such as 'acs'")
+    return f"nothing to draw: figure '{figure}' needs {needed}"
+
+
+def save_figures(figures: Mapping[str, Figure], folder: Path, endings: Sequence[Ending] = ENDINGS) -> list[Path]:
+    """Save figures into a folder, which is made if need be; the same figures give the same bytes."""
+    saved = []
+    for stem, figure in figures.items():
+        for ending in endings:
+            saved.append(folder / f"{stem}.{ending}")
+            write_whole(saved[-1], render(figure, ending))
+    return saved
+
+
+def _free(stem: str, taken: Mapping[str, Figure]) -> str:
+    """Return a stem that is not taken: two titles may be the same but for what a file name leaves out."""
+    number = 2
+    free = stem
+    while free in taken:
+        free, number = f"{stem}-{number}", number + 1
+    return free
+
+
+def _finished(cells: Iterable[Cell]) -> list[Cell]:
+    return [cell for cell in cells if cell.status == "done"]

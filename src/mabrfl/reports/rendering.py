@@ -1,0 +1,99 @@
+"""What is made of packed results and kept beside them: the one list for the command, the docs and the tests.
+
+Of ``NAME.json.gz`` that is the folder ``NAME`` with the tables in every format, ranks included, the table of detection
+where there is anything to detect, and every figure that the results have, as SVG, with the paper's own values; of an
+ablation its own table and that of detection, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from mabrfl.errors import ConfigError, StateError
+from mabrfl.recording.files import write_whole
+from mabrfl.recording.folder import shown
+from mabrfl.reports.ablation import AblationTable, ablation_table, has_ablation
+from mabrfl.reports.ablation_formats import ABLATION_FORMATS
+from mabrfl.reports.detection import DetectionTable, detection_table, has_detection
+from mabrfl.reports.detection_formats import detection_csv, detection_markdown
+from mabrfl.reports.drawing import render
+from mabrfl.reports.figures import draw
+from mabrfl.reports.table_formats import as_csv, latex, markdown
+from mabrfl.reports.tables import tabulate
+from mabrfl.sweeps.results import PACKED_ENDING, Results, load_results
+
+TABLES: Mapping[str, Callable[..., str]] = {
+    "table.md": partial(markdown, ranks=True),
+    "table.tex": partial(latex, ranks=True),
+    "table.csv": partial(as_csv, ranks=True),
+}
+"""By the names of their files; figures have names of their own, with :data:`PICTURE` at their end."""
+DETECTION: Mapping[str, Callable[[DetectionTable], str]] = {
+    "detection.md": detection_markdown,
+    "detection.csv": detection_csv,
+}
+"""The same of the table of detection."""
+ABLATION: Mapping[str, Callable[[AblationTable], str]] = {
+    "ablation.md": ABLATION_FORMATS["markdown"],
+    "ablation.tex": ABLATION_FORMATS["latex"],
+    "ablation.csv": ABLATION_FORMATS["csv"],
+}
+"""The same of the table of an ablation."""
+PICTURE = ".svg"
+
+
+def folder_beside(packed: Path | str) -> Path:
+    """Return the folder for what is made of a packed file.
+
+    Raises
+    ------
+    ConfigError
+        If its name is not that of a packed file.
+    """
+    path = Path(packed)
+    if not path.name.endswith(PACKED_ENDING) or path.name == PACKED_ENDING:
+        raise ConfigError(f"packed results are called NAME{PACKED_ENDING}; got {shown(path)}")
+    return path.with_name(path.name.removesuffix(PACKED_ENDING))
+
+
+def rendered(results: Results) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the bytes of every file that is made of results; the same results give the same bytes."""
+    if has_detection(results.cells):
+        detection = detection_table(results.cells)
+        for name, write_detection in DETECTION.items():
+            yield name, write_detection(detection).encode("utf-8")
+    if has_ablation(results.cells):
+        # One defense in many variants: a column and a line for each would hide what the table of pairs shows.
+        ablation = ablation_table(results.cells)
+        for name, write_ablation in ABLATION.items():
+            yield name, write_ablation(ablation).encode("utf-8")
+        return
+    tables = tabulate(results.cells)
+    for name, write in TABLES.items():
+        yield name, write(tables).encode("utf-8")
+    try:
+        figures = draw(results.cells, compare=True)
+    except StateError:
+        # Nothing is done yet; the tables say so.
+        return
+    for stem, figure in figures.items():
+        yield stem + PICTURE, render(figure, "svg")
+
+
+def write_rendered(packed: Path | str) -> tuple[list[Path], list[Path]]:
+    """Write what is made of a packed file into its folder; return these files, and those there that are not made of it.
+
+    Raises
+    ------
+    StateError
+        If the packed file cannot be read.
+    OutputError
+        If a file cannot be written.
+    """
+    folder, written = folder_beside(packed), []
+    for name, data in rendered(load_results(packed)):
+        write_whole(folder / name, data)
+        written.append(folder / name)
+    return written, sorted(set(folder.iterdir()) - set(written))

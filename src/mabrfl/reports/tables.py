@@ -1,0 +1,299 @@
+"""The paper's Table 1 from our results: means over seeds, marks, and the paper's own figures beside ours."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from mabrfl.reports import paper_table as paper
+from mabrfl.reports.arrangement import Column, Grid, Row, arrange
+from mabrfl.reports.naming import STATUS_WORDS
+from mabrfl.sweeps.results import Cell, Status
+
+Metric = Literal["final_accuracy", "mean_last10"]
+METRICS: Mapping[str, str] = {
+    "final_accuracy": "accuracy (%) of the final model",
+    "mean_last10": "mean accuracy (%) of the last 10 rounds",
+}
+Mark = Literal["", "best", "second"]
+_DECIMALS = 2
+_NOT_DONE: tuple[Status, ...] = ("failed", "running")
+"""What is told of besides how many runs are done."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One place of a table.
+
+    Attributes
+    ----------
+    status
+        ``done`` if at least one seed is; else what the most advanced seed is; ``unplanned`` if the sweep does not
+        have this place.
+    mean, deviation
+        Over the seeds that are done; the deviation is that of a sample (n - 1), None for a single seed.
+    seeds, planned, failed
+        How many seeds are done, how many there are in the plan, and how many failed.
+    begun
+        Rounds that are done, and rounds in all, of the run that got furthest without being done; None if there is none.
+    paper
+        The paper's figure, if it has one.
+    mark
+        Whether this is the best or the second best defense of its row; nobody is as long as one is not run.
+    marked_by
+        The mean over the seeds that all ranked defenses of the row have, by which they are marked; None if it reads as
+        ``mean`` does.
+    """
+
+    status: Status | Literal["unplanned"]
+    mean: float | None = None
+    deviation: float | None = None
+    seeds: int = 0
+    planned: int = 0
+    failed: int = 0
+    paper: float | None = None
+    mark: Mark = ""
+    marked_by: float | None = None
+    begun: tuple[int, int] | None = None
+
+    @property
+    def state(self) -> str:
+        """The status in a word."""
+        return self.status if self.status == "unplanned" else STATUS_WORDS[self.status]
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's, in points, of the figures as they are shown."""
+        if self.mean is None or self.paper is None:
+            return None
+        return shown(self.mean) - shown(self.paper)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One setting's table."""
+
+    grid: Grid
+    metric: Metric
+    entries: Mapping[tuple[Row, Column], Entry] = field(repr=False)
+
+    def at(self, row: Row, column: Column) -> Entry:
+        """Return the entry of one place."""
+        return self.entries[row, column]
+
+    @property
+    def seed_counts(self) -> set[int]:
+        """How many seeds the means are over."""
+        return {entry.seeds for entry in self.entries.values() if entry.seeds}
+
+    @property
+    def unmarked_rows(self) -> tuple[Row, ...]:
+        """The rows with a number in which there are no marks, since another defense is planned and not run yet."""
+        return tuple(row for row in self.grid.begun_rows if not _is_run(self._ranked(row)))
+
+    def _ranked(self, row: Row) -> list[Entry]:
+        return [self.at(row, column) for column in self.grid.columns if column.ranked]
+
+    @property
+    def seeds_differ(self) -> bool:
+        """Whether the ranked defenses of some row have different numbers of seeds."""
+        return any(len({entry.seeds for entry in self._ranked(row) if entry.seeds}) > 1 for row in self.grid.rows)
+
+    @property
+    def compares(self) -> bool:
+        """Whether any place has a figure of the paper beside it."""
+        return any(entry.paper is not None and entry.planned for entry in self.entries.values())
+
+    def notes(self, *, compare: bool = True) -> list[str]:
+        """Return what a reader must know, a sentence each; with ``compare`` also about the paper's figures."""
+        notes = [f"{self.grid.setting.description}.", f"{_capital(METRICS[self.metric])}{self._over_seeds()}."]
+        table = paper.paper_table(self.grid.setting.dataset)
+        if table is not None and compare and self.compares:
+            rounds = paper.settings()["rounds"]
+            notes.append(
+                f"The paper's figures are from its Table 1 ({table.model}, {rounds} rounds, seeds not stated)."
+            )
+        return [*notes, self._progress()]
+
+    def _over_seeds(self) -> str:
+        several = {count for count in self.seed_counts if count > 1}
+        if not several:
+            return ", one seed" if self.seed_counts else ""
+        told = f"over {min(several)} seeds" if len(several) == 1 else "with the number of seeds in brackets"
+        single = "; one seed where there is no ±" if 1 in self.seed_counts else ""
+        return f", mean ± standard deviation {told}{single}"
+
+    @property
+    def failures(self) -> int:
+        """How many runs failed."""
+        return sum(entry.failed for entry in self.entries.values())
+
+    def _progress(self) -> str:
+        cells = self.grid.cells
+        counts = Counter(outcome(cell, self.metric) for cell in cells)
+        words = [f"{counts['done']} of {len(cells)} runs done"]
+        words += [f"{counts[status]} {STATUS_WORDS[status]}" for status in _NOT_DONE if counts[status]]
+        return ", ".join(words) + "."
+
+
+def tabulate(cells: Iterable[Cell], metric: Metric = "final_accuracy") -> list[Table]:
+    """Return one table per setting.
+
+    Parameters
+    ----------
+    cells
+        Of one or several results.
+    metric
+        The number of each run's summary that is shown.
+    """
+    return [_table(grid, metric) for grid in arrange(cells)]
+
+
+def _table(grid: Grid, metric: Metric) -> Table:
+    entries: dict[tuple[Row, Column], Entry] = {}
+    for row in grid.rows:
+        plain = {
+            column: entry_of(grid.at(row, column), metric, grid.paper_accuracy(row, column)) for column in grid.columns
+        }
+        ranked = {column: entry for column, entry in plain.items() if column.ranked}
+        fair = fair_means(grid, row, list(ranked), metric) if _is_run(ranked.values()) else {}
+        marks = _marks(fair)
+        for column, entry in plain.items():
+            mark, mean = marks.get(column, ""), fair.get(column) if marks else None
+            entries[row, column] = replace(entry, mark=mark, marked_by=_unless_shown(mean, entry.mean))
+    return Table(grid, metric, entries)
+
+
+def _unless_shown(mean: float | None, other: float | None) -> float | None:
+    """Return a mean that reads differently from another one."""
+    same = mean is None or other is None or shown(mean) == shown(other)
+    return None if same else mean
+
+
+def fair_means(grid: Grid, row: Row, columns: Sequence[Column], metric: Metric) -> dict[Column, float]:
+    """Return the means of those of a row that have one, over the seeds that all of them have.
+
+    Seeds differ by more than defenses do: the mean of three seeds and the figure of one do not compare. Where no seed
+    is common to all, each has the mean over its own.
+    """
+    found = {
+        column: {
+            int(cell.config["seed"]): value
+            for cell in grid.at(row, column)
+            if (value := cell.measured(metric)) is not None
+        }
+        for column in columns
+    }
+    found = {column: values for column, values in found.items() if values}
+    common = set.intersection(*map(set, found.values())) if found else set()
+    return {
+        column: statistics.fmean(value for seed, value in values.items() if seed in common or not common)
+        for column, values in found.items()
+    }
+
+
+def outcome(cell: Cell, metric: Metric = "final_accuracy") -> Status:
+    """Return what became of a run: one that ended without a number has failed, whatever it says of itself."""
+    return "failed" if cell.status == "done" and cell.measured(metric) is None else cell.status
+
+
+def entry_of(cells: Sequence[Cell], metric: Metric, known: float | None = None) -> Entry:
+    """Return the entry of cells that differ by their seed, with the paper's figure if it is known."""
+    if not cells:
+        return Entry("unplanned", paper=known)
+    values = [value for value in (cell.measured(metric) for cell in cells) if value is not None]
+    failed = sum(outcome(cell, metric) == "failed" for cell in cells)
+    status: Status = "missing"
+    for better in ("running", "failed"):
+        status = better if any(cell.status == better for cell in cells) else status
+    if not values:
+        begun = max(
+            ((cell.rounds_done, cell.config["rounds"]) for cell in cells if cell.status == "running"), default=None
+        )
+        return Entry("failed" if failed else status, planned=len(cells), failed=failed, paper=known, begun=begun)
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return Entry("done", statistics.fmean(values), deviation, len(values), len(cells), failed, known)
+
+
+def _is_run(entries: Iterable[Entry]) -> bool:
+    """Whether every one that is planned came to an end: the best of what happens to be run first is not the best."""
+    return not any(entry.status in ("running", "missing") for entry in entries)
+
+
+def _marks(means: Mapping[Column, float]) -> dict[Column, Mark]:
+    """Mark the best and the second best; what reads the same is marked the same."""
+    read = {column: shown(mean) for column, mean in means.items()}
+    distinct = sorted(set(read.values()), reverse=True)
+    if len(read) < 2:
+        return {}
+    marks: dict[float, Mark] = dict(zip(distinct, ("best", "second"), strict=False))
+    return {column: marks.get(value, "") for column, value in read.items()}
+
+
+def shown(value: float) -> float:
+    """Return a number as it is shown; halves as the format has them, so that ties are what a reader sees."""
+    return float(f"{value:.{_DECIMALS}f}")
+
+
+def entry_text(entry: Entry, counts: Collection[int]) -> str:
+    """Return an entry in plain words: ``97.12 ± 0.10 [97.20] (2)``.
+
+    The mean that it is marked by stands in square brackets, if that is another one; then the number of seeds, if they
+    differ within the table.
+    """
+    if entry.mean is None:
+        return {"missing": "—", "unplanned": "", "running": begun_text(entry)}.get(entry.status, entry.status)
+    text = f"{entry.mean:.{_DECIMALS}f}"
+    if entry.deviation is not None:
+        text += f" ± {entry.deviation:.{_DECIMALS}f}"
+    return text + marked_text(entry) + seeds_text(entry, counts)
+
+
+def marked_text(entry: Entry) -> str:
+    """Return the mean that an entry is marked by in square brackets, if it is another than that which is shown."""
+    return "" if entry.marked_by is None else f" [{entry.marked_by:.{_DECIMALS}f}]"
+
+
+def begun_text(entry: Entry) -> str:
+    """Return how far a run got that is not done: ``begun (12 of 40 rounds)``."""
+    return "begun ({} of {} rounds)".format(*entry.begun) if entry.begun else "begun"
+
+
+BEGUN_NOTE = "begun: stopped, or still at work, before the last round"
+FAILED_NOTE = "failed: ended by an error, or without a number, as when the model is not finite any more"
+
+
+def seeds_text(entry: Entry, counts: Collection[int]) -> str:
+    """Return the number of seeds in brackets, if a reader needs it: some are missing, or others have more."""
+    several = {count for count in counts if count > 1}
+    if entry.seeds == entry.planned and (entry.seeds == 1 or len(several) <= 1):
+        return ""
+    told = f"{entry.seeds}" if entry.seeds == entry.planned else f"{entry.seeds} of {entry.planned}"
+    return f" ({told}, {entry.failed} failed)" if entry.failed else f" ({told})"
+
+
+def difference_text(entry: Entry) -> str:
+    """Return the paper's figure and the difference, ``97.82 −0.70``; the figure alone if there is no difference yet."""
+    if entry.paper is None or not entry.planned:
+        return ""
+    text = f"{entry.paper:.{_DECIMALS}f}"
+    return text if entry.difference is None else f"{text} {signed(entry.difference)}"
+
+
+def signed(value: float) -> str:
+    """Return a difference with its sign, and a true minus.
+
+    Examples
+    --------
+    >>> signed(-0.704), signed(1.5), signed(-0.001)
+    ('−0.70', '+1.50', '±0.00')
+    """
+    text = f"{abs(value):.{_DECIMALS}f}"
+    return f"±{text}" if float(text) == 0 else f"{'−' if value < 0 else '+'}{text}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,1 @@
+"""The simulated federation: its rounds, its clients, their data and their training."""

@@ -1,0 +1,6 @@
+"""Data sets and their partition among clients."""
+
+from mabrfl.simulation.data.dataset import Dataset
+from mabrfl.simulation.data.library import DATASETS, Report, check, fetch, is_embedded, load, locate
+
+__all__ = ["DATASETS", "Dataset", "Report", "check", "fetch", "is_embedded", "load", "locate"]

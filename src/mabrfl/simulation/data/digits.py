@@ -1,0 +1,41 @@
+"""scikit-learn's handwritten digits: small, embedded, always there (the offline default).
+
+1,797 images of 8 x 8 from Alpaydin and Kaynak's *Optical Recognition of Handwritten Digits* (UCI, 1998).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+
+from mabrfl.rng import digest
+from mabrfl.simulation.data.dataset import Dataset
+
+NUM_TEST = 360
+
+
+def load() -> Dataset:
+    """Return the digits as ``(N, 1, 8, 8)`` float32 in [0, 1], 1,437 for training and 360 for testing.
+
+    The split is stratified and fixed: it depends neither on a run's seed nor on a library's version.
+    """
+    bunch = load_digits()
+    inputs = (bunch.data.reshape(-1, 1, 8, 8) / 16).astype(np.float32)
+    labels = bunch.target.astype(np.int64)
+    test = _stratified(labels, NUM_TEST)
+    return Dataset("digits", inputs[~test], labels[~test], inputs[test], labels[test], num_classes=10)
+
+
+def _stratified(labels: NDArray[np.int64], num_chosen: int) -> NDArray[np.bool_]:
+    """Choose a share of each class (largest remainders), by the rank of a hash of each sample's index."""
+    classes, counts = np.unique(labels, return_counts=True)
+    shares = counts * num_chosen / len(labels)
+    quotas = np.floor(shares).astype(int)
+    quotas[np.argsort(quotas - shares, kind="stable")[: num_chosen - quotas.sum()]] += 1
+    ranks = np.array([digest("digits-split", index) for index in range(len(labels))], dtype=np.uint64)
+    chosen = np.zeros(len(labels), dtype=np.bool_)
+    for label, quota in zip(classes, quotas, strict=True):
+        members = np.flatnonzero(labels == label)
+        chosen[members[np.argsort(ranks[members])[:quota]]] = True
+    return chosen

@@ -1,0 +1,272 @@
+"""The data sets by name: find, load, fetch and check them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Literal
+
+from mabrfl.errors import ConfigError, DatasetError, suggest
+from mabrfl.simulation.data import cifar
+from mabrfl.simulation.data.dataset import Dataset
+from mabrfl.simulation.data.download import download_collection
+from mabrfl.simulation.data.idx import read_idx
+from mabrfl.simulation.data.sources import (
+    COLLECTIONS,
+    Archive,
+    Collection,
+    LocalArchive,
+    Source,
+    cache_folder,
+    data_folder,
+)
+from mabrfl.simulation.data.storage import StorageError, is_official
+
+DATASETS = {
+    "digits": "8x8 handwritten digits, 1,437 + 360 images; embedded, needs no download",
+    "mnist": "28x28 handwritten digits, 60,000 + 10,000 images",
+    "fashion-mnist": "28x28 articles of clothing, 60,000 + 10,000 images",
+    "cifar10": "32x32 colour photographs in 10 classes, 50,000 + 10,000 images",
+}
+
+_ABSENT = "not there"
+
+Status = Literal["embedded", "official", "differs", "broken", "missing"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What :func:`check` found out about one data set.
+
+    Attributes
+    ----------
+    name
+        The data set.
+    status
+        ``"embedded"``; ``"official"`` (every file has the known SHA-256); ``"differs"`` (well-formed, but
+        not the official bytes); ``"broken"``; ``"missing"``.
+    folder
+        Where it lies, if it does.
+    detail
+        One sentence for a person.
+    """
+
+    name: str
+    status: Status
+    folder: Path | None
+    detail: str
+
+    @property
+    def usable(self) -> bool:
+        """Whether :func:`load` works without fetching anything."""
+        return self.status in ("embedded", "official", "differs")
+
+
+def load(name: str, *, download: bool = True, progress: bool | None = None) -> Dataset:
+    """Return a data set by name, fetching it first if it is not on this machine.
+
+    Looked for in ``$MABRFL_DATA`` (``<folder>/<name>/`` or the folder itself), then in the user's cache,
+    then where the operating system's package puts it.
+
+    Parameters
+    ----------
+    name
+        A key of :data:`DATASETS`.
+    download
+        Fetch it if it is missing.
+    progress
+        Show a progress bar while fetching; by default only on a terminal.
+
+    Raises
+    ------
+    ConfigError
+        If there is no data set of that name.
+    DatasetError
+        If it is missing and cannot be fetched, or its files are corrupt.
+    """
+    collection = _collection(name)
+    if collection is None:
+        return _load_digits()
+    folder = locate(name)
+    if folder is None and not download:
+        raise DatasetError(_not_found(collection, "not fetched, because download is off"))
+    return _read(collection, folder or _fetch(collection, cache_folder(), progress=progress))
+
+
+def locate(name: str) -> Path | None:
+    """Return the folder with all files of a data set, or None (also for the embedded digits)."""
+    collection = _collection(name)
+    if collection is None:
+        return None
+    return next((folder for folder, problem in _search(collection) if problem is None), None)
+
+
+def is_embedded(name: str) -> bool:
+    """Say whether a data set comes with the installation, so that it has no folder and is never missing."""
+    return _collection(name) is None
+
+
+def fetch(name: str, *, force: bool = False, into: Path | None = None, progress: bool | None = None) -> Path | None:
+    """Make sure a data set is on this machine and return its folder (None for the embedded digits).
+
+    Parameters
+    ----------
+    name
+        A key of :data:`DATASETS`.
+    force
+        Fetch it again even if a usable copy is there.
+    into
+        The data folder to put it in, as ``<into>/<name>/``; by default the user's cache.
+    progress
+        Show a progress bar; by default only on a terminal.
+    """
+    collection = _collection(name)
+    if collection is None:
+        return None
+    if not force and into is None:
+        report = check(name)
+        if report.usable:
+            return report.folder
+        if report.folder is not None and not report.folder.is_relative_to(cache_folder()):
+            # Fetching would not help: this copy would still be found first.
+            raise DatasetError(report.detail)
+    return _fetch(collection, into.expanduser() if into else cache_folder(), force=force, progress=progress)
+
+
+def check(name: str) -> Report:
+    """Verify the files of a data set: structure always, SHA-256 against the official files."""
+    collection = _collection(name)
+    if collection is None:
+        return Report(name, "embedded", None, "comes with scikit-learn")
+    folder = locate(name)
+    if folder is None:
+        return Report(name, "missing", None, f"not on this machine; get it with: mabrfl data fetch {name}")
+    try:
+        _read(collection, folder)
+        different = [f.name for f in collection.files if not is_official(_file(folder, f.name), f)]
+    except DatasetError as error:
+        return Report(name, "broken", folder, str(error))
+    if different:
+        which = "in every file" if len(different) == len(collection.files) else f"in {', '.join(different)}"
+        return Report(name, "differs", folder, f"content differs from the official files {which}")
+    return Report(name, "official", folder, "all files have the official SHA-256")
+
+
+def _fetch(collection: Collection, root: Path, *, force: bool = False, progress: bool | None = None) -> Path:
+    target = root / collection.folders[0]
+    sources = (*_local_archives(collection), *collection.sources)
+    try:
+        download_collection(collection, target, sources=sources, force=force, progress=progress)
+    except StorageError as error:
+        raise DatasetError(f"{collection.name}: {error}; set XDG_CACHE_HOME to a folder with room") from error
+    except DatasetError as error:
+        raise DatasetError(_not_found(collection, str(error))) from error
+    return target
+
+
+def _collection(name: str) -> Collection | None:
+    if name not in DATASETS:
+        raise ConfigError(f"unknown data set '{name}'{suggest(str(name), DATASETS)}")
+    return COLLECTIONS.get(name)
+
+
+def _load_digits() -> Dataset:
+    # scikit-learn takes a second to import; pay for it only when its data are used.
+    dataset: Dataset = import_module("mabrfl.simulation.data.digits").load()
+    return dataset
+
+
+def _file(folder: Path, name: str) -> Path:
+    """Return where the file lies in ``folder``, plain if it is there, else as gzip."""
+    plain = folder / name
+    packed = folder / f"{name}.gz"
+    return packed if packed.exists() and not plain.exists() else plain
+
+
+def _roots() -> Iterator[Path]:
+    if named := data_folder():
+        yield named
+    yield cache_folder()
+
+
+def _search(collection: Collection) -> Iterator[tuple[Path, str | None]]:
+    """Yield every folder to look in, in order, with what speaks against it (None if it can be used)."""
+    folders = [root / below for root in _roots() for below in collection.folders]
+    for folder in (*folders, *map(Path, collection.system_folders)):
+        absent = [file.name for file in collection.files if not _file(folder, file.name).exists()]
+        if len(absent) == len(collection.files):
+            yield folder, _ABSENT
+        elif absent:
+            yield folder, f"lacks {', '.join(absent)}"
+        elif other := _identity(collection, folder):
+            yield folder, f"holds {other}"
+        else:
+            yield folder, None
+
+
+def _identity(collection: Collection, folder: Path) -> str | None:
+    """Return the name of another known data set if the folder holds that one.
+
+    MNIST and Fashion-MNIST have the same file names, and ``$MABRFL_DATA`` may name the folder of either.
+    The smallest file tells them apart.
+    """
+    names = {file.name for file in collection.files}
+    for other in COLLECTIONS.values():
+        if other.name == collection.name or {file.name for file in other.files} != names:
+            continue
+        sample = min(other.files, key=lambda file: file.size)
+        # If it is corrupt, whoever loads it gets the message.
+        with suppress(DatasetError):
+            if is_official(_file(folder, sample.name), sample):
+                return other.name
+    return None
+
+
+def _local_archives(collection: Collection) -> Iterator[Source]:
+    """Yield archives that the user has already downloaded by hand."""
+    for archive in collection.sources:
+        if not isinstance(archive, Archive):
+            continue
+        for folder in (root / below for root in _roots() for below in collection.folders):
+            if (path := folder / archive.file.name).is_file():
+                yield LocalArchive(path, archive)
+
+
+def _not_found(collection: Collection, attempt: str) -> str:
+    name = collection.name
+    found = [(folder, problem) for folder, problem in _search(collection) if problem]
+    places = ", ".join(str(folder) if problem == _ABSENT else f"{folder} ({problem})" for folder, problem in found)
+    if (named := data_folder()) is not None and not named.is_dir():
+        places += f" (MABRFL_DATA is {named}, which is no folder)"
+    return (
+        f"data set '{name}' was not found. Looked in: {places}. Fetching: {attempt}. "
+        f"To fix this, put its files ({', '.join(file.name for file in collection.files)}) into a folder and set "
+        f"MABRFL_DATA to it, or run 'mabrfl data fetch {name}' with a network connection."
+    )
+
+
+def _read(collection: Collection, folder: Path) -> Dataset:
+    try:
+        if collection.name == "cifar10":
+            train_inputs, train_labels = cifar.read_batches(folder, cifar.TRAIN_FILES)
+            test_inputs, test_labels = cifar.read_batches(folder, (cifar.TEST_FILE,))
+            return Dataset(collection.name, train_inputs, train_labels, test_inputs, test_labels, cifar.NUM_CLASSES)
+        train_images, train_labels, test_images, test_labels = (
+            read_idx(_file(folder, file.name)) for file in collection.files
+        )
+        for images in (train_images, test_images):
+            if images.shape[1:] != (28, 28) or images.dtype != "uint8":
+                raise DatasetError(f"images must be 28 x 28 uint8; got {images.shape[1:]} {images.dtype}")
+        return Dataset(
+            collection.name, train_images[:, None], train_labels, test_images[:, None], test_labels, num_classes=10
+        )
+    except DatasetError as error:
+        cure = "replace it, or remove it so that another copy is looked for"
+        if folder.is_relative_to(cache_folder()):
+            cure = f"repair it with 'mabrfl data fetch {collection.name}'"
+        # What is wrong with one file names it; what is wrong with several together does not say where they are.
+        where = "" if str(folder) in str(error) else f" in {folder}"
+        raise DatasetError(f"data set '{collection.name}'{where} cannot be used: {error}; {cure}") from error

@@ -1,0 +1,242 @@
+"""The clients of a simulated federation: their data, who of them lies, and what they send."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mabrfl.attacks import Attack, AttackerView, Secrets, craft
+from mabrfl.defense import Defense
+from mabrfl.errors import ConfigError
+from mabrfl.rng import ClientId, digest, generator, uniforms
+from mabrfl.simulation.client_ids import Identities
+from mabrfl.simulation.data import Dataset
+from mabrfl.simulation.training import Engine, Evaluation, Shard, merge_buffers
+from mabrfl.updates import Floats, Outcome, Updates, Verdict, canonical
+
+
+@dataclass(frozen=True)
+class GlobalModel:
+    """What the server publishes: weights, buffers, and by how much the weights moved last."""
+
+    weights: Floats
+    buffers: Floats
+    last_step: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Local training of one round: rows of the honest clients, of onlookers, of attackers who train.
+
+    Onlookers are honest clients that were not selected and train only because the attack observes them.
+    """
+
+    round: int
+    honest: tuple[int, ...]
+    onlookers: tuple[int, ...]
+    attackers: tuple[int, ...]
+    updates: Floats
+    buffers: dict[ClientId, Floats]
+
+    @property
+    def honest_updates(self) -> Floats:
+        """``(b, d)`` updates of the honest clients."""
+        return self.updates[: len(self.honest)]
+
+    @property
+    def attackers_updates(self) -> Floats | None:
+        """``(a, d)`` what the attackers' own training gave; None if they did not train."""
+        rows = self.updates[len(self.observed) :]
+        return rows if len(rows) == len(self.attackers) else None
+
+    @property
+    def observed(self) -> tuple[int, ...]:
+        """Whose updates an attack may see, if its knowledge allows: ids of the first rows."""
+        return self.honest + self.onlookers
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What reaches the server, and what happened on the way."""
+
+    updates: Updates
+    events: tuple[str, ...] = ()
+
+
+class Federation:
+    """K clients with fixed data, some of them under one adversary's control for the whole run.
+
+    Parameters
+    ----------
+    engine
+        Trains clients and evaluates models; client k is its k-th shard.
+    attackers
+        The clients that the adversary controls, by number. Known here and to evaluation alone.
+    seed
+        Root of the attack's random streams.
+    num_examples
+        Training examples of each client.
+    """
+
+    def __init__(self, engine: Engine, *, attackers: frozenset[int], seed: int, num_examples: Sequence[int]) -> None:
+        self.engine = engine
+        self.attackers: frozenset[ClientId] = frozenset(attackers)
+        self.seed = seed
+        self.num_examples = tuple(num_examples)
+        self.identities = Identities(len(self.num_examples))
+
+    @property
+    def client_ids(self) -> tuple[int, ...]:
+        """Everybody who could take part, as the server knows them."""
+        return self.identities.ids
+
+    @property
+    def attacker_ids(self) -> frozenset[ClientId]:
+        """The attackers, under their present ids."""
+        return frozenset(self.identities.of(self.attackers))
+
+    def initial_model(self) -> GlobalModel:
+        """Return the model before the first round."""
+        return GlobalModel(self.engine.initial_weights.copy(), self.engine.initial_buffers.copy())
+
+    def train(
+        self, chosen: Sequence[ClientId], model: GlobalModel, attack: Attack | None, *, round_number: int
+    ) -> Trained:
+        """Stage 2: the chosen clients train locally; attackers only if their attack needs it."""
+        clients = [self.identities.client(public_id) for public_id in chosen]
+        honest = tuple(client for client in clients if client not in self.attackers)
+        attackers = tuple(client for client in clients if client in self.attackers)
+        onlookers: tuple[int, ...] = ()
+        if attack is not None and attackers and attack.observes == "all":
+            onlookers = tuple(sorted(set(range(len(self.num_examples))) - self.attackers - set(honest)))
+        trainers = honest + onlookers + (attackers if attack is not None and attack.trains_at(round_number) else ())
+        poisoned = attackers if attack is not None and attack.poisoned_at(round_number) else ()
+        result = self.engine.train(
+            trainers, model.weights, model.buffers, round=round_number, poisoned=poisoned, transient=onlookers
+        )
+        buffers: dict[ClientId, Floats] = {}
+        if result.buffers is not None:
+            buffers.update(zip(trainers, result.buffers, strict=True))
+        return Trained(round_number, honest, onlookers, attackers, result.updates, buffers)
+
+    def corrupt(self, trained: Trained, model: GlobalModel, attack: Attack | None, defense: Defense) -> Sent:
+        """Stage 3: the adversary replaces what its clients send."""
+        if attack is None or not trained.attackers:
+            return Sent(self._updates(trained.honest, trained.honest_updates))
+        view = AttackerView(
+            round=trained.round,
+            attackers=trained.attackers,
+            num_clients=len(self.client_ids),
+            num_malicious=len(self.attackers),
+            knowledge=attack.knowledge,
+            global_weights=model.weights,
+            last_step=model.last_step,
+            own_updates=trained.attackers_updates,
+            seed=digest(self.seed, "adversary"),  # the server's own streams stay its secret
+            controlled=tuple(canonical(self.attackers)),
+            secrets=self._secrets(trained, attack, defense),
+        )
+        rows = craft(attack, view)
+        if rows is None:
+            return Sent(self._updates(trained.honest, trained.honest_updates), ("attack-inactive",))
+        return Sent(self._attacked(trained, rows, attack))
+
+    def _attacked(self, trained: Trained, rows: Floats, attack: Attack) -> Updates:
+        """Return what everybody sends: the honest their updates, the attackers these rows and whatever they claim."""
+        claims = attack.claims([self.num_examples[client] for client in trained.attackers])
+        matrix = np.concatenate([trained.honest_updates, rows])
+        return self._updates(trained.honest + trained.attackers, matrix, claims)
+
+    def _secrets(self, trained: Trained, attack: Attack, defense: Defense) -> Secrets:
+        def rehearse(rows: Floats) -> Outcome:
+            updates = self._attacked(trained, rows, attack)
+            outcome = copy.deepcopy(defense).aggregate(updates, round=trained.round)
+            own = self.identities.client
+            known: dict[ClientId, Verdict] = {own(each): verdict for each, verdict in outcome.verdicts.items()}
+            return replace(outcome, verdicts=known)
+
+        seen = trained.observed
+        return Secrets(trained.updates[: len(seen)], seen, defense.name, rehearse)
+
+    def _updates(self, clients: Sequence[int], matrix: Floats, claims: Sequence[float] = ()) -> Updates:
+        """Return what these clients send; the last ones claim what is given, the others the truth."""
+        truthful = clients[: len(clients) - len(claims)]
+        counts = [*(self.num_examples[client] for client in truthful), *claims]
+        return Updates(self.identities.of(clients), matrix, counts, self.engine.dimension)
+
+    def move(self, model: GlobalModel, trained: Trained, outcome: Outcome) -> GlobalModel:
+        """Move the model by the outcome's step; buffers are merged over the accepted clients."""
+        accepted = [self.identities.client(public_id) for public_id in outcome.accepted]
+        rows = [trained.buffers[client] for client in accepted if client in trained.buffers]
+        buffers = merge_buffers(np.stack(rows), model.buffers) if rows else model.buffers
+        return GlobalModel(model.weights + outcome.step, buffers, outcome.step)
+
+    def renew_identities(self, outcome: Outcome, attack: Attack | None) -> tuple[str, ...]:
+        """Tell the attackers who of them was rejected; those who want to come back as somebody new from now on.
+
+        Return what happened, for the record.
+        """
+        rejected = [self.identities.client(each) for each, verdict in outcome.verdicts.items() if not verdict.accepted]
+        caught = tuple(client for client in rejected if client in self.attackers)
+        if attack is None or not caught:
+            return ()
+        leaving = attack.new_identities(caught, outcome.round)
+        strangers = set(leaving) - self.attackers
+        if strangers:
+            raise ConfigError(f"an attack can only rename its own clients; got {sorted(map(str, strangers))[:5]}")
+        for client in canonical(set(leaving)):
+            self.identities.renew(client)
+        return (f"new-identities: {len(set(leaving))}",) if leaving else ()
+
+    def evaluate(self, model: GlobalModel) -> Evaluation:
+        """Stage 7: the model's accuracy and loss on the test set."""
+        return self.engine.evaluate(model.weights, model.buffers)
+
+
+def choose_attackers(num_clients: int, num_attackers: int, *, rule: str = "random", seed: int = 0) -> frozenset[int]:
+    """Choose who lies, for the whole run.
+
+    Parameters
+    ----------
+    num_clients, num_attackers
+        K and f.
+    rule
+        ``"random"`` by seed, or the ``"last"`` f clients, as in the released code.
+    seed
+        Root of the random stream.
+    """
+    if rule == "last":
+        return frozenset(range(num_clients - num_attackers, num_clients))
+    if rule != "random":
+        raise ConfigError(f"attackers are chosen random or last; got {rule!r}")
+    order = np.argsort(uniforms(seed, "attackers", 0, range(num_clients)), kind="stable")
+    return frozenset(int(client) for client in order[:num_attackers])
+
+
+def make_shards(
+    dataset: Dataset,
+    partition: Sequence[NDArray[np.int64]],
+    *,
+    attack: Attack | None,
+    attackers: frozenset[int],
+    seed: int,
+) -> list[Shard]:
+    """Give each client its data, and each attacker the poisoned form of its own if the attack poisons data."""
+    shards = []
+    for client, indices in enumerate(partition):
+        poisoned: dict[str, Any] = {}
+        if attack is not None and attack.poisons and client in attackers:
+            inputs, labels = attack.poison(
+                dataset.train_inputs[indices],
+                dataset.train_labels[indices],
+                num_classes=dataset.num_classes,
+                rng=generator(seed, "poison", client),
+            )
+            poisoned = {"poisoned_inputs": inputs, "poisoned_labels": labels}
+        shards.append(Shard(indices=indices, **poisoned))
+    return shards

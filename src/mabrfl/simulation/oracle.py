@@ -1,0 +1,71 @@
+"""Servers that know who lies, for comparison: what could be reached, and what discarding alone costs.
+
+Fig. 1a of the paper compares three ways of sampling 10 of 50 clients, 15 of them malicious: at random (A), at random
+with all malicious updates discarded (B), and benign clients alone (rational). No server can do the last two.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from mabrfl.attacks import Attack, AttackerView, Knowledge
+from mabrfl.checks import check_choice, check_whole
+from mabrfl.updates import Candidates, Floats, Selection
+
+
+class Silent(Attack):
+    """Attackers take up their places in the round and send nothing, as if the server discarded their updates."""
+
+    knowledge = Knowledge.AGNOSTIC
+    trains = False
+
+    def __call__(self, view: AttackerView, /) -> Floats | None:
+        """Send nothing."""
+        del view
+        return None
+
+
+class HonestOnly:
+    """m of the honest clients, uniformly at random: the server knows who the attackers are.
+
+    The random numbers are those of :class:`~mabrfl.selection.Uniform`: whom that selector would take and who is
+    honest is taken here too.
+
+    Parameters
+    ----------
+    num_selected
+        m, the number of clients per round; all honest ones if there are fewer.
+    num_attackers
+        How many attackers there are.
+    attackers_chosen
+        By which rule, ``"random"`` or ``"last"``, as the run's setting of that name.
+    num_clients, seed
+        Of the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_selected: int = 10,
+        num_attackers: int = 15,
+        attackers_chosen: Literal["random", "last"] = "random",
+        num_clients: int = 0,
+        seed: int = 0,
+    ) -> None:
+        from mabrfl.simulation.federation import choose_attackers  # noqa: PLC0415 (torch: planning a sweep need not wait for it)
+
+        check_whole("num_selected", num_selected, at_least=1)
+        check_whole("num_attackers", num_attackers)
+        check_choice("attackers_chosen", attackers_chosen, ("random", "last"))
+        self.num_selected = num_selected
+        self.attackers = choose_attackers(num_clients, num_attackers, rule=attackers_chosen, seed=seed)
+        # Not whoever is no attacker: an attacker may come back under an id of its own making.
+        self.honest = frozenset(range(num_clients)) - self.attackers
+
+    def __call__(self, candidates: Candidates) -> Selection:
+        """Select; see the class."""
+        order = np.argsort(candidates.uniforms("uniform"), kind="stable")
+        honest = [candidates.ids[k] for k in order if candidates.ids[k] in self.honest]
+        return Selection(honest[: self.num_selected])

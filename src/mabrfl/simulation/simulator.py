@@ -1,0 +1,240 @@
+"""Many rounds of a federation on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mabrfl import catalog
+from mabrfl.attacks import Attack, as_attack
+from mabrfl.closing import Closing
+from mabrfl.config import ResolvedConfig, RunConfig, resolve
+from mabrfl.defense import Defense
+from mabrfl.defense_state import restore
+from mabrfl.errors import ConfigError, StateError
+from mabrfl.protocols import Stateful
+from mabrfl.recording import RoundRecord
+from mabrfl.simulation.data import Dataset
+from mabrfl.simulation.data.partition import dirichlet, dominant_label, iid
+from mabrfl.simulation.federation import Federation, GlobalModel, choose_attackers, make_shards
+from mabrfl.simulation.round import run_round
+from mabrfl.simulation.training import Engine, TrainingOptions, initialise
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Simulation(Closing):
+    """A federation, its defense and its attack, ready to run. Use it as a context manager.
+
+    Everything is an object here, so that any model, data set, defense and attack will do;
+    :func:`build_simulation` makes one from a configuration and the catalogue's names.
+
+    Parameters
+    ----------
+    dataset
+        Training and test data.
+    model
+        Makes the network to train, with its initial weights: a class or a function without arguments.
+    partition
+        For each client, the indices of its training examples.
+    defense
+        Selector, rule and beliefs at the server.
+    attack
+        What the attackers do: an :class:`~mabrfl.attacks.Attack` or a function ``view -> rows``.
+    attackers
+        The clients under the adversary's control, for the whole run.
+    training
+        How a client trains.
+    rounds
+        How many rounds :meth:`run` runs.
+    seed
+        Root of all randomness outside the defense, which has its own.
+    workers, device
+        Worker processes and where they train; the number of workers does not change the result.
+    config
+        The configuration this was built from, if any, for the record.
+    """
+
+    def __init__(
+        self,
+        *,
+        dataset: Dataset,
+        model: Callable[[], nn.Module],
+        partition: Sequence[NDArray[np.int64]],
+        defense: Defense,
+        attack: Attack | Callable[..., Any] | None = None,
+        attackers: frozenset[int] | set[int] = frozenset(),
+        training: TrainingOptions | None = None,
+        rounds: int = 30,
+        seed: int = 0,
+        workers: int = 1,
+        device: str = "cpu",
+        config: ResolvedConfig | None = None,
+    ) -> None:
+        strangers = sorted(set(attackers) - set(range(len(partition))))
+        if strangers:
+            raise ConfigError(f"attackers must be clients 0 to {len(partition) - 1}; got {strangers[:5]}")
+        self.dataset = dataset
+        self.defense = defense
+        self.attack = None if attack is None else as_attack(attack)
+        self.attackers = frozenset(attackers) if attack is not None else frozenset()
+        self.rounds = rounds
+        self.config = config
+        shards = make_shards(dataset, partition, attack=self.attack, attackers=self.attackers, seed=seed)
+        goal = None
+        if self.attack is not None:
+            goal = self.attack.goal(dataset.test_inputs, dataset.test_labels, num_classes=dataset.num_classes)
+        self._engine = Engine(model, dataset, shards, training, seed=seed, workers=workers, device=device, goal=goal)
+        sizes = [len(indices) for indices in partition]
+        self.federation = Federation(self._engine, attackers=self.attackers, seed=seed, num_examples=sizes)
+        self.model: GlobalModel = self.federation.initial_model()
+        self.round = 0
+
+    @property
+    def num_clients(self) -> int:
+        """How many clients there are."""
+        return len(self.federation.client_ids)
+
+    def run(self) -> Iterator[RoundRecord]:
+        """Run the rounds that are left, one after the other, and yield each round's record."""
+        while self.round < self.rounds:
+            self.model, record = run_round(self.round + 1, self.model, self.federation, self.defense, self.attack)
+            self.round += 1
+            yield record
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything the next round depends on, as plain arrays, numbers and strings."""
+        model = self.model
+        return {
+            "round": self.round,
+            "weights": model.weights.copy(),
+            "buffers": model.buffers.copy(),
+            "last_step": None if model.last_step is None else model.last_step.copy(),
+            "defense": self.defense.state_dict(),
+            "attack": self.attack.state_dict() if isinstance(self.attack, Stateful) else {},
+            "identities": self.federation.identities.state_dict(),
+            "engine": self._engine.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after the round in which :meth:`state_dict` was called, bit for bit.
+
+        Raises
+        ------
+        StateError
+            If the state belongs to another model or defense, or is malformed.
+        """
+        try:
+            number, model = _restored(state, self.model)
+            attack = self.attack if isinstance(self.attack, Stateful) else None
+            # A state of a version before there were identities has none: nobody had changed theirs.
+            identities = state.get("identities", {"renewals": []})
+            restore(
+                [
+                    (self.defense, state["defense"]),
+                    (attack, state["attack"]),
+                    (self.federation.identities, identities),
+                    (self._engine, state["engine"]),
+                ]
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(f"the state of a simulation is malformed: {error}") from error
+        self.round, self.model = number, model
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self._engine.close()
+
+
+def build_simulation(config: RunConfig) -> Simulation:
+    """Turn a configuration into a simulation; names become objects through the catalogue."""
+    run = resolve(config)
+    dataset = catalog.build_dataset(run.dataset)
+    shape = dataset.train_inputs.shape[1:]
+
+    def model() -> nn.Module:
+        network = catalog.build_model(run.model, shape, dataset.num_classes)
+        return initialise(network, run.training.init, seed=run.seed)
+
+    attackers = choose_attackers(run.clients, run.num_attackers, rule=run.attackers_chosen, seed=run.seed)
+    return Simulation(
+        dataset=dataset,
+        model=model,
+        partition=partition_of(run, dataset),
+        defense=catalog.build_defense(run),
+        attack=catalog.build_attack(
+            run.attack,
+            run.attack_options,
+            num_malicious=run.num_attackers,
+            num_clients=run.clients,
+            seed=run.seed,
+        ),
+        attackers=attackers,
+        training=training_of(run),
+        rounds=run.rounds,
+        seed=run.seed,
+        workers=run.workers,
+        device=run.device,
+        config=run,
+    )
+
+
+def simulate(config: RunConfig) -> list[RoundRecord]:
+    """Run a configuration from the first round to the last and return the records.
+
+    Examples
+    --------
+    >>> records = simulate(RunConfig(dataset="digits", rounds=2, workers=1))
+    >>> [record.round for record in records]
+    [1, 2]
+    """
+    with build_simulation(config) as simulation:
+        return list(simulation.run())
+
+
+def _restored(state: Mapping[str, Any], like: GlobalModel) -> tuple[int, GlobalModel]:
+    """Return the round and the model of a saved state, if it is one of this model."""
+    number = state["round"]
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise StateError(f"the state's round must be a whole number from 0; got {number!r}")
+    arrays = {"weights": like.weights, "buffers": like.buffers}
+    if state["last_step"] is not None:
+        arrays["last_step"] = like.weights
+    for name, ours in arrays.items():
+        theirs = np.asarray(state[name])
+        if theirs.shape != ours.shape or theirs.dtype != ours.dtype:
+            raise StateError(
+                f"the state's {name} are {theirs.dtype}{theirs.shape}, this model's are {ours.dtype}{ours.shape}"
+            )
+        if not np.all(np.isfinite(theirs)):
+            raise StateError(f"the state's {name} are not all finite")
+    copies = {name: np.array(state[name]) for name in arrays}
+    return number, GlobalModel(**copies)
+
+
+def training_of(run: ResolvedConfig) -> TrainingOptions:
+    """Return how a client of a run trains."""
+    return TrainingOptions(**run.training.model_dump(exclude={"init"}))
+
+
+def partition_of(run: ResolvedConfig, dataset: Dataset) -> list[NDArray[np.int64]]:
+    """Return which training examples each client of a run has."""
+    chosen = run.partition
+    shared: dict[str, Any] = {
+        "num_classes": dataset.num_classes,
+        "num_clients": run.clients,
+        "sizes": chosen.sizes,
+        "draw": chosen.draw,
+        "seed": run.seed,
+    }
+    if chosen.kind == "iid":
+        return iid(dataset.train_labels, **shared)
+    if chosen.kind == "dirichlet":
+        return dirichlet(dataset.train_labels, concentration=chosen.concentration, **shared)
+    return dominant_label(
+        dataset.train_labels, q=chosen.q, dominant=chosen.dominant, skip_last=chosen.skip_last, **shared
+    )

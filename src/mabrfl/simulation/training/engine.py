@@ -1,0 +1,274 @@
+"""Stage 2 and 7 for many clients: train them on all cores, evaluate the model on all cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from mabrfl.closing import Closing
+from mabrfl.errors import ConfigError, StateError
+from mabrfl.simulation.training import checks
+from mabrfl.simulation.training.flat import Float32, flatten, float_buffers, size, trainable
+from mabrfl.simulation.training.local import Shard, TrainingOptions, make_optimizer
+from mabrfl.simulation.training.shared_memory import Board, SharedArray, StartMethod, share
+from mabrfl.simulation.training.trainer import Trainer, moment_names, num_slices
+from mabrfl.simulation.training.workers import Executor, InProcess, Pool, default_start_method
+from mabrfl.vectors import Floats
+
+if TYPE_CHECKING:
+    from mabrfl.simulation.data.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What the clients of a round come back with, a row each in the order they were asked for.
+
+    Attributes
+    ----------
+    updates
+        ``(n, d)`` float32: local minus global weights. A row is not finite if that client diverged.
+    buffers
+        ``(n, b)`` float32: the clients' floating-point buffers; ``None`` if the model has none.
+
+    Notes
+    -----
+    Both are views of the engine's memory, overwritten by its next ``train``.
+    """
+
+    updates: Floats
+    buffers: Floats | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a model is on the test set.
+
+    Attributes
+    ----------
+    accuracy
+        Percent of all test examples.
+    loss
+        Mean cross-entropy.
+    per_class
+        Accuracy in percent for each class; NaN for a class without test examples.
+    attack_success
+        Percent of the attack's goal that the model reads as the attack wants it; None if it has no goal.
+    """
+
+    accuracy: float
+    loss: float
+    per_class: NDArray[np.float64]
+    attack_success: float | None = None
+
+
+class Engine(Closing):
+    """Local training and evaluation of a federation, on any number of processes with the same result.
+
+    Use it as a context manager, or call :meth:`close`.
+
+    Parameters
+    ----------
+    model
+        Makes the ``nn.Module`` to train, with its initial weights. Called once, under a random state
+        derived from ``seed``. Where workers are spawned rather than forked (not Linux, or a machine
+        with CUDA) and there are several, the module's class must be importable, and a script needs the
+        usual ``if __name__ == "__main__":``.
+    dataset
+        Training and test examples.
+    shards
+        Each client's part of the training set; clients are numbered by it.
+    options
+        How a client trains.
+    seed
+        Root of the random streams of training.
+    workers
+        Processes of one thread each; 1 does everything in the calling process. The result is the same
+        bit for bit. Ignored on other devices than the CPU.
+    device
+        ``"cpu"``, or a PyTorch device such as ``"cuda"`` to train on, one client after the other.
+    goal
+        Inputs that an adversary wants to have misread, and the labels it wants for them; evaluated with the test set.
+    start_method
+        ``"fork"`` or ``"spawn"`` for the workers; by default what suits the machine.
+    """
+
+    def __init__(
+        self,
+        model: Callable[[], nn.Module],
+        dataset: Dataset,
+        shards: Sequence[Shard],
+        options: TrainingOptions | None = None,
+        *,
+        seed: int = 0,
+        workers: int = 1,
+        device: str = "cpu",
+        goal: tuple[NDArray[Any], NDArray[Any]] | None = None,
+        start_method: StartMethod | None = None,
+    ) -> None:
+        self._options = options or TrainingOptions()
+        self._shards = tuple(shards)
+        self._labels = dataset.test_labels
+        where = checks.device(device)
+        checks.workers(workers)
+        workers = checks.useful_workers(workers, len(self._shards), len(self._labels))
+        module = checks.build(model, seed).to(where)
+        channels_last = checks.fit(module, dataset, where)
+        checks.shards(self._shards, dataset)
+        goal = (dataset.test_inputs[:0], dataset.test_labels[:0]) if goal is None else goal
+        checks.goal(goal[0], goal[1], dataset)
+        parameters, buffers = trainable(module), float_buffers(module)
+        self.dimension, self.num_buffers = size(parameters), size(buffers)
+        self.initial_weights, self.initial_buffers = _frozen(flatten(parameters)), _frozen(flatten(buffers))
+        kept = len(moment_names(self._options)) if self._options.optimizer_state == "kept" else 0
+        checks.memory(len(self._shards), self.dimension, 1 + kept)
+        parallel = workers > 1 and where.type == "cpu"
+        method: StartMethod = (start_method or default_start_method()) if parallel else "fork"
+        self._board = self._make_board(dataset, goal, len(parameters), method)
+        trainer = Trainer(module, self._board, self._shards, self._options, seed=seed, channels_last=channels_last)
+        # PyTorch imports 800 modules for a process's first optimizer: here once, instead of in each forked worker.
+        make_optimizer(module, self._options)
+        self._executor: Executor = Pool(trainer, workers, method) if parallel else InProcess(trainer)
+
+    def _make_board(
+        self, dataset: Dataset, goal: tuple[NDArray[Any], NDArray[Any]], num_parameters: int, method: StartMethod
+    ) -> Board:
+        clients, width, num_buffers = len(self._shards), self.dimension, self.num_buffers
+        kept = self._options.optimizer_state == "kept"
+        num_moments = len(moment_names(self._options)) if kept else 0
+        slices = num_slices(self._labels) + num_slices(goal[1])
+
+        def zeros(*shape: int, dtype: str = "float32") -> SharedArray:
+            return SharedArray(shape, dtype, method)
+
+        return Board(
+            train_inputs=share(dataset.train_inputs, method),
+            train_labels=share(dataset.train_labels, method),
+            test_inputs=share(dataset.test_inputs, method),
+            test_labels=share(dataset.test_labels, method),
+            goal_inputs=share(goal[0], method),
+            goal_labels=share(goal[1].astype(np.int64), method),
+            weights=zeros(width),
+            buffers=zeros(num_buffers),
+            clients=zeros(clients, dtype="int64"),
+            poisoned=zeros(clients, dtype="bool"),
+            transient=zeros(clients, dtype="bool"),
+            order=zeros(clients, dtype="int64"),
+            updates=zeros(clients, width),
+            new_buffers=zeros(clients, num_buffers),
+            moments=zeros(clients, num_moments, width),
+            steps=zeros(clients, num_parameters if kept else 0, dtype="int64"),
+            correct=zeros(slices, dataset.num_classes, dtype="int64"),
+            losses=zeros(slices, dtype="float64"),
+        )
+
+    def train(
+        self,
+        clients: Sequence[int],
+        weights: Floats,
+        buffers: Floats | None = None,
+        *,
+        round: int,
+        poisoned: Collection[int] = (),
+        transient: Collection[int] = (),
+    ) -> Trained:
+        """Train each client once, from these weights, on its own data.
+
+        Parameters
+        ----------
+        clients
+            Who trains, each at most once.
+        weights, buffers
+            The global model; the model's initial buffers if those are left out.
+        round
+            Names the random streams; a round can be repeated.
+        poisoned
+            Those of the clients that train on their poisoned data.
+        transient
+            Those whose optimizer state is not kept, whatever the options: they train for show.
+        """
+        self._check_clients(clients, poisoned)
+        self._load(weights, buffers)
+        count, board = len(clients), self._board
+        board.clients.array[:count] = clients
+        board.poisoned.array[:count] = [client in poisoned for client in clients]
+        board.transient.array[:count] = [client in transient for client in clients]
+        # Longest first: what is left for the end is short, so that no worker waits long for another.
+        board.order.array[:count] = np.argsort([-len(self._shards[client]) for client in clients], kind="stable")
+        self._executor.run("train", count, round)
+        return Trained(board.updates.array[:count], board.new_buffers.array[:count] if self.num_buffers else None)
+
+    def _check_clients(self, clients: Sequence[int], poisoned: Collection[int]) -> None:
+        if len(set(clients)) != len(clients):
+            raise ConfigError(f"a client trains at most once a round; got {list(clients)}")
+        for client in clients:
+            if not 0 <= client < len(self._shards):
+                raise ConfigError(f"clients are numbered 0 to {len(self._shards) - 1}; got {client}")
+            if client in poisoned and not self._shards[client].can_be_poisoned:
+                raise ConfigError(f"client {client} is to train on poisoned data but has none")
+
+    def _load(self, weights: Floats, buffers: Floats | None) -> None:
+        buffers = self.initial_buffers if buffers is None else buffers
+        for name, given, length in (("weights", weights, self.dimension), ("buffers", buffers, self.num_buffers)):
+            if given.shape != (length,):
+                raise ConfigError(f"the model has {length} {name}; got an array of shape {given.shape}")
+        self._board.weights.array[:] = weights
+        self._board.buffers.array[:] = buffers
+
+    def evaluate(self, weights: Floats, buffers: Floats | None = None) -> Evaluation:
+        """Return accuracy and loss on the whole test set, and how far the attack's goal is reached."""
+        self._load(weights, buffers)
+        board, num_classes = self._board, self._board.correct.array.shape[1]
+        self._executor.run("evaluate", len(board.losses.array), 0)
+        own = num_slices(self._labels)
+        correct, reached = board.correct.array[:own].sum(axis=0), int(board.correct.array[own:].sum())
+        examples = np.bincount(self._labels, minlength=num_classes)
+        with np.errstate(invalid="ignore"):
+            per_class = 100.0 * correct / examples
+        total, wanted = len(self._labels), len(board.goal_labels.array)
+        return Evaluation(
+            accuracy=100.0 * int(correct.sum()) / total,
+            loss=sum(board.losses.array[:own].tolist()) / total,
+            per_class=per_class,
+            attack_success=100.0 * reached / wanted if wanted else None,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the optimizer states of the clients that have one; empty unless they are kept."""
+        if self._options.optimizer_state == "reset":
+            return {}
+        steps, moments = self._board.steps.array, self._board.moments.array
+        clients = np.flatnonzero(steps.any(axis=1))
+        return {"clients": clients, "steps": steps[clients], "moments": moments[clients]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with what :meth:`state_dict` returned, in place of all present optimizer states."""
+        expected = set(self.state_dict())
+        if set(state) != expected:
+            policy = self._options.optimizer_state
+            raise StateError(
+                f"with optimizer_state={policy!r} a saved state has the keys {sorted(expected)}; got {sorted(state)}"
+            )
+        if not state:
+            return
+        steps, moments = self._board.steps.array, self._board.moments.array
+        clients = checks.saved_array(state, "clients", (len(state["clients"]),), np.int64)
+        if not np.array_equal(np.unique(clients), clients) or not np.all((clients >= 0) & (clients < len(steps))):
+            raise StateError(f"saved clients must be distinct numbers from 0 to {len(steps) - 1}, in order")
+        new_steps = checks.saved_array(state, "steps", (len(clients), *steps.shape[1:]), np.int64)
+        new_moments = checks.saved_array(state, "moments", (len(clients), *moments.shape[1:]), np.float32)
+        steps[:] = 0
+        steps[clients], moments[clients] = new_steps, new_moments
+
+    def close(self) -> None:
+        """Stop the workers; the engine cannot be used afterwards. May be called again."""
+        self._executor.close()
+
+
+def _frozen(vector: Float32) -> Float32:
+    vector.flags.writeable = False
+    return vector

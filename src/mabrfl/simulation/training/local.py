@@ -1,0 +1,201 @@
+"""Stage 2 for one client: the local training loop, as one would write it by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 (the name the whole field uses)
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mabrfl.errors import ConfigError, suggest
+from mabrfl.rng import generator
+from mabrfl.simulation.training.flat import trainable
+from mabrfl.simulation.training.seeding import seeded
+
+OptimizerName = Literal["adam", "sgd"]
+StatePolicy = Literal["reset", "kept"]
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One client's local data.
+
+    Attributes
+    ----------
+    indices
+        Its examples, as positions in the training set.
+    poisoned_inputs
+        What it trains on instead while it is poisoned, a row per index; ``None`` for the same inputs.
+    poisoned_labels
+        The same for labels.
+    """
+
+    indices: NDArray[np.int64]
+    poisoned_inputs: Array | None = None
+    poisoned_labels: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def can_be_poisoned(self) -> bool:
+        """Whether there is anything else to train on than the clean data."""
+        return self.poisoned_inputs is not None or self.poisoned_labels is not None
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a client trains.
+
+    Parameters
+    ----------
+    epochs
+        Passes over the client's data in a round (the paper: 3).
+    batch_size
+        Examples per step; the last batch of an epoch may be smaller.
+    optimizer
+        ``"adam"`` or ``"sgd"``.
+    learning_rate
+        Its step size.
+    momentum
+        SGD's; must be 0 for Adam.
+    weight_decay
+        L2 penalty added to the gradient.
+    optimizer_state
+        ``"reset"``: a fresh optimizer every round. ``"kept"``: each client goes on with its moments
+        and step count of the last round it trained in, as the released code does.
+    """
+
+    epochs: int = 3
+    batch_size: int = 64
+    optimizer: OptimizerName = "adam"
+    learning_rate: float = 1e-3
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    optimizer_state: StatePolicy = "reset"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name} must be an integer of at least 1; got {value!r}")
+        for name, allowed in (("optimizer", get_args(OptimizerName)), ("optimizer_state", get_args(StatePolicy))):
+            if (value := getattr(self, name)) not in allowed:
+                raise ConfigError(f"unknown {name} {value!r}{suggest(str(value), allowed)}")
+        if not (_is_number(self.learning_rate) and self.learning_rate > 0):
+            raise ConfigError(f"learning_rate must be a finite number above 0; got {self.learning_rate!r}")
+        if not (_is_number(self.momentum) and 0 <= self.momentum < 1):
+            raise ConfigError(f"momentum must be a number in [0, 1); got {self.momentum!r}")
+        if self.momentum and self.optimizer == "adam":
+            raise ConfigError(f"momentum belongs to optimizer 'sgd'; got momentum={self.momentum!r} with 'adam'")
+        if not (_is_number(self.weight_decay) and self.weight_decay >= 0):
+            raise ConfigError(f"weight_decay must be a finite number of at least 0; got {self.weight_decay!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def make_optimizer(model: nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:
+    """Return the optimizer for a model; fused, where PyTorch has that for the model's device."""
+    parameters = trainable(model)
+    settings: dict[str, Any] = {"lr": options.learning_rate, "weight_decay": options.weight_decay}
+    if all(parameter.device.type in ("cpu", "cuda") for parameter in parameters):
+        settings["fused"] = True
+    if options.optimizer == "adam":
+        return torch.optim.Adam(parameters, **settings)
+    return torch.optim.SGD(parameters, momentum=options.momentum, **settings)
+
+
+def batches(
+    num_examples: int, options: TrainingOptions, rng: np.random.Generator, *, join_single: bool = False
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the positions of each batch: every epoch all examples once, in a new order.
+
+    With ``join_single`` a last batch of one example is joined to the batch before it.
+    """
+    for _ in range(options.epochs):
+        order = rng.permutation(num_examples)
+        starts = list(range(0, num_examples, options.batch_size))
+        if join_single and len(starts) > 1 and num_examples - starts[-1] == 1:
+            starts.pop()
+        yield from np.split(order, starts[1:])
+
+
+def to_tensor(rows: Array, device: torch.device | str = "cpu", *, channels_last: bool = False) -> Tensor:
+    """Return a batch of inputs as float32: bytes scaled by 1/255, other numbers as they are.
+
+    Always a copy in PyTorch's own memory: that is aligned, and the last bits of a matrix product may
+    depend on alignment.
+    """
+    tensor = torch.from_numpy(rows).to(device).to(torch.float32, copy=True)
+    if rows.dtype == np.uint8:
+        tensor.div_(255)
+    return tensor.contiguous(memory_format=torch.channels_last) if channels_last else tensor
+
+
+def train_client(
+    model: nn.Module,
+    inputs: Array,
+    labels: Array,
+    options: TrainingOptions,
+    *,
+    seed: int,
+    round: int,
+    client: int,
+    examples: NDArray[np.int64] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    channels_last: bool = False,
+) -> None:
+    """Train a model, in place, on one client's data with cross-entropy.
+
+    The order of the examples comes from the stream ``(seed, "train", round, client)``, dropout from
+    ``(seed, "dropout", round, client)``; the caller's global random state stays as it was.
+
+    Parameters
+    ----------
+    model
+        Starts from its present weights.
+    inputs, labels
+        The data; :func:`to_tensor` says how inputs are scaled.
+    options
+        Epochs, batch size, optimizer.
+    examples
+        Positions of this client's examples in ``inputs`` and ``labels``; all of them if left out.
+    optimizer
+        One of :func:`make_optimizer` to go on with, instead of a fresh one.
+    channels_last
+        Lay out images (and, on the caller's side, the model) channels last: much faster
+        convolutions on CPUs.
+
+    Notes
+    -----
+    If the model has batch normalisation, which cannot normalise a batch of one example, a last
+    batch of one is joined to the batch before it.
+    """
+    examples = np.arange(len(labels)) if examples is None else examples
+    optimizer = make_optimizer(model, options) if optimizer is None else optimizer
+    device = next(model.parameters()).device
+    rng = generator(seed, "train", round, client)
+    with seeded(seed, "dropout", round, client, device=device):
+        model.train()
+        for positions in batches(len(examples), options, rng, join_single=_has_batch_norm(model)):
+            chosen = examples[positions]
+            batch = to_tensor(inputs.take(chosen, axis=0), device, channels_last=channels_last)
+            target = torch.from_numpy(labels.take(chosen)).to(device)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(batch), target)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+
+def _has_batch_norm(model: nn.Module) -> bool:
+    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    return any(isinstance(module, kinds) for module in model.modules())

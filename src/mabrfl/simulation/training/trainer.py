@@ -1,0 +1,188 @@
+"""One process's share of the work: train a client into its row, evaluate one slice of the test set."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 (the name the whole field uses)
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mabrfl.errors import MabRflError
+from mabrfl.simulation.training.flat import flatten, float_buffers, trainable, unflatten
+from mabrfl.simulation.training.local import Shard, TrainingOptions, make_optimizer, to_tensor, train_client
+from mabrfl.simulation.training.seeding import seeded
+from mabrfl.simulation.training.shared_memory import Board
+
+Task = Literal["train", "evaluate"]
+
+EVALUATION_SLICE = 250
+"""Test examples per slice: small enough for a core's cache, and part of the definition of the loss."""
+
+
+def num_slices(labels: NDArray[Any]) -> int:
+    """Return into how many slices these examples are divided for evaluation."""
+    return -(-len(labels) // EVALUATION_SLICE)
+
+
+def moment_names(options: TrainingOptions) -> tuple[str, ...]:
+    """Return what PyTorch's optimizer remembers of each parameter, besides the number of steps."""
+    if options.optimizer == "adam":
+        return ("exp_avg", "exp_avg_sq")
+    return ("momentum_buffer",) if options.momentum else ()
+
+
+class Trainer:
+    """One model and one optimizer, used for one client after the other.
+
+    Which process does which task makes no difference to the result: everything a task depends on is
+    on the board or set anew.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        board: Board,
+        shards: Sequence[Shard],
+        options: TrainingOptions,
+        *,
+        seed: int,
+        channels_last: bool,
+    ) -> None:
+        self._model, self._board, self._shards, self._options = model, board, shards, options
+        self._seed, self._channels_last = seed, channels_last
+        self._optimizer: torch.optim.Optimizer | None = None
+
+    def run(self, task: Task, number: int, round: int) -> None:
+        """Do one task; an error names the client or the slice."""
+        if self._optimizer is None:
+            self._prepare()
+        try:
+            if task == "train":
+                self._train(number, round)
+            else:
+                self._evaluate(number)
+        except Exception as error:
+            raise MabRflError(f"{self.describe(task, number, round)}: {type(error).__name__}: {error}") from error
+
+    def describe(self, task: Task, number: int, round: int) -> str:
+        """Return what failed, if this task did."""
+        if task == "train":
+            client = self._board.clients.array[self._board.order.array[number]]
+            return f"training of client {client} in round {round} failed"
+        start, others = number * EVALUATION_SLICE, num_slices(self._board.test_labels.array)
+        if number >= others:
+            return f"evaluation on the attack's goal, slice {number - others}, failed"
+        return f"evaluation on test examples {start} to {start + EVALUATION_SLICE - 1} failed"
+
+    def _prepare(self) -> None:
+        """Make the optimizer and what goes with it, in the process that uses them."""
+        tensors = (*self._model.parameters(), *self._model.buffers())
+        if any(tensor.is_shared() for tensor in tensors):  # type: ignore[no-untyped-call]
+            # PyTorch hands tensors to a spawned process in memory that its siblings have too.
+            self._model = copy.deepcopy(self._model)
+        self._parameters = trainable(self._model)
+        self._buffers = float_buffers(self._model)
+        others = [buffer for buffer in self._model.buffers() if not buffer.is_floating_point()]
+        self._fixed = [(buffer, buffer.clone()) for buffer in others]
+        self._device = self._parameters[0].device
+        self._optimizer = make_optimizer(self._model, self._options)
+        # PyTorch makes an optimizer's state at its first step; take one, so that there is a state to set.
+        for parameter in self._parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def _load_model(self) -> None:
+        for buffer, initial in self._fixed:
+            buffer.copy_(initial)
+        unflatten(self._board.weights.array, self._parameters)
+        unflatten(self._board.buffers.array, self._buffers)
+
+    def _train(self, number: int, round_number: int) -> None:
+        board = self._board
+        position = int(board.order.array[number])
+        client = int(board.clients.array[position])
+        inputs, labels, examples = self._data(client, poisoned=bool(board.poisoned.array[position]))
+        self._load_model()
+        self._load_optimizer(client)
+        train_client(
+            self._model,
+            inputs,
+            labels,
+            self._options,
+            seed=self._seed,
+            round=round_number,
+            client=client,
+            examples=examples,
+            optimizer=self._optimizer,
+            channels_last=self._channels_last,
+        )
+        row = board.updates.array[position]
+        flatten(self._parameters, out=row)
+        # A client that diverged has infinities here; that row is for the server's intake to judge.
+        with np.errstate(invalid="ignore", over="ignore"):
+            np.subtract(row, board.weights.array, out=row)
+        flatten(self._buffers, out=board.new_buffers.array[position])
+        if not board.transient.array[position]:
+            self._store_optimizer(client)
+
+    def _data(self, client: int, *, poisoned: bool) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+        """Return inputs, labels, and the positions in them of the client's examples."""
+        shard, board = self._shards[client], self._board
+        if not poisoned:
+            return board.train_inputs.array, board.train_labels.array, shard.indices
+        inputs, labels = shard.poisoned_inputs, shard.poisoned_labels
+        inputs = board.train_inputs.array[shard.indices] if inputs is None else inputs
+        labels = board.train_labels.array[shard.indices] if labels is None else labels
+        return inputs, labels, np.arange(len(shard))
+
+    def _states(self) -> list[dict[str, Tensor]]:
+        assert self._optimizer is not None
+        return [self._optimizer.state[parameter] for parameter in self._parameters]
+
+    def _load_optimizer(self, client: int) -> None:
+        """Start afresh, or with what this client's optimizer knew at the end of its last round."""
+        steps = self._board.steps.array
+        if self._options.optimizer_state == "reset" or not steps[client].any():
+            for state in self._states():
+                for value in state.values():
+                    if isinstance(value, Tensor):
+                        value.zero_()
+            return
+        for number, name in enumerate(moment_names(self._options)):
+            unflatten(self._board.moments.array[client, number], [state[name] for state in self._states()])
+        for state, count in zip(self._states(), steps[client], strict=True):
+            if "step" in state:
+                state["step"].fill_(int(count))
+
+    def _store_optimizer(self, client: int) -> None:
+        if self._options.optimizer_state == "reset":
+            return
+        for number, name in enumerate(moment_names(self._options)):
+            flatten([state[name] for state in self._states()], out=self._board.moments.array[client, number])
+        counts = [int(state["step"]) if "step" in state else 1 for state in self._states()]
+        self._board.steps.array[client] = counts
+
+    def _evaluate(self, number: int) -> None:
+        board = self._board
+        inputs, targets, place = board.test_inputs.array, board.test_labels.array, number
+        if number >= num_slices(targets):
+            inputs, targets, place = board.goal_inputs.array, board.goal_labels.array, number - num_slices(targets)
+        part = slice(place * EVALUATION_SLICE, (place + 1) * EVALUATION_SLICE)
+        labels = targets[part]
+        self._load_model()
+        self._model.eval()
+        # Seeded for models that draw numbers even here.
+        with torch.no_grad(), seeded(self._seed, "evaluate", number, device=self._device):
+            batch = to_tensor(inputs[part].copy(), self._device, channels_last=self._channels_last)
+            outputs = self._model(batch)
+            target = torch.from_numpy(labels.copy()).to(self._device)
+            board.losses.array[number] = F.cross_entropy(outputs, target, reduction="sum").item()
+            right = (outputs.argmax(1) == target).cpu().numpy()
+        num_classes = board.correct.array.shape[1]
+        board.correct.array[number] = np.bincount(labels[right], minlength=num_classes)

@@ -1,0 +1,1 @@
+"""Many runs from one file: planned, run, resumed, packed."""

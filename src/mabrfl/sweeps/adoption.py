@@ -1,0 +1,126 @@
+"""Finished cells of other results, a packed file above all, taken over by a sweep, which then need not run them.
+
+An adopted cell has the folder of a finished run, but for the rounds: in place of ``rounds.jsonl`` there is
+``series.json``, with what a packed file keeps of them. To tables, figures, reports and packing it is a cell like any
+other, and packing the sweep again gives the packed cell again, to the byte.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mabrfl.config import dump_toml
+from mabrfl.config.defaults import WITHOUT_EFFECT
+from mabrfl.errors import StateError
+from mabrfl.recording.atomic import remove_leftovers, sync_folder, write_atomically
+from mabrfl.recording.folder import CONFIG, MANIFEST, SUMMARY, explained, shown
+from mabrfl.recording.ownership import SERIES, WRITTEN_ASIDE
+from mabrfl.sweeps.cells import PlannedCell, flat, value_label
+from mabrfl.sweeps.plan import Standing, folder_of, standing
+from mabrfl.sweeps.results import Cell, load_results
+from mabrfl.sweeps.series import compact
+
+
+def adoptable(sources: Iterable[Path | str], cells: Sequence[PlannedCell]) -> dict[str, Cell]:
+    """Return the finished cells of a sweep that other results have, by key; the first results that have one win.
+
+    Parameters
+    ----------
+    sources
+        Packed files or folders of sweeps. What they have besides, of another sweep or an older state of this one,
+        is left alone.
+    cells
+        The sweep's.
+
+    Raises
+    ------
+    StateError
+        If results cannot be read, have no cell of this sweep at all, or have one that is not what its key says.
+    """
+    planned = {cell.key: cell for cell in cells}
+    found: dict[str, Cell] = {}
+    for source in sources:
+        known = [cell for cell in load_results(source).cells if cell.key in planned]
+        if not known:
+            raise StateError(f"{shown(source)} has no cell of this sweep; is it the right file?")
+        for cell in known:
+            if cell.status == "done":
+                _check(cell, planned[cell.key], source)
+                found.setdefault(cell.key, cell)
+    return found
+
+
+def adopt(results: Path, cells: Sequence[PlannedCell], found: Mapping[str, Cell]) -> int:
+    """Take over those cells that were not begun in a sweep's folder, and return how many."""
+    wanted = [cell for cell in cells if cell.key in found and standing(results, cell).status == "missing"]
+    for cell in wanted:
+        _write(folder_of(results, cell.key), cell, found[cell.key])
+    return len(wanted)
+
+
+def forget_half_adopted(folder: Path) -> None:
+    """Remove the rounds of a cell whose adoption was interrupted, and that is to be run now."""
+    if (folder / SERIES).is_file():
+        with explained(folder):
+            (folder / SERIES).unlink()
+
+
+def with_adopted(known: Standing, found: Mapping[str, Cell]) -> Standing:
+    """Return where a cell would stand if it were adopted: for a plan, which touches nothing."""
+    cell = found.get(known.cell.key)
+    if known.status != "missing" or cell is None or cell.summary is None:
+        return known
+    rounds, seconds = int(cell.summary["rounds"]), cell.measured("seconds")
+    took = seconds / rounds if seconds and rounds else None
+    return Standing(known.cell, "done", rounds, took, cell.measured("final_accuracy"))
+
+
+def _check(cell: Cell, planned: PlannedCell, source: Path | str) -> None:
+    """Refuse a cell that was changed: whoever adopts it publishes it as their own."""
+    theirs, ours = _effective(cell.config), _effective(planned.plain_config)
+    differing = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
+    summary, series, rounds = cell.summary or {}, cell.series, planned.config.rounds
+    wrong = ""
+    if differing:
+        key = differing[0]
+        wrong = f"expected {key} = {value_label(ours.get(key))}, got {value_label(theirs.get(key))}"
+    elif summary.get("config_hash") != cell.key:
+        wrong = f"its summary is that of {summary.get('config_hash')!r}"
+    elif summary.get("interrupted") is not False or summary.get("rounds") != rounds:
+        wrong = f"expected all of {rounds} rounds, got {summary.get('rounds')!r}"
+    elif series.get("round") != list(range(1, rounds + 1)):
+        wrong = f"expected a series of {rounds} rounds"
+    elif series.get("accuracy", [None])[-1] != compact(summary.get("final_accuracy")):
+        wrong = f"its last round and its summary differ in accuracy, which is {summary.get('final_accuracy')!r} there"
+    if wrong:
+        raise StateError(
+            f"{shown(source)} was changed: cell {planned.label} is not what its key says: {wrong}; nothing is adopted"
+        )
+
+
+def _effective(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in flat(config).items() if key not in WITHOUT_EFFECT and value is not None}
+
+
+def _write(folder: Path, planned: PlannedCell, cell: Cell) -> None:
+    """Write a cell's folder; the summary comes last, as with any run: before that, it is not done."""
+    # Nobody recorded how many processes it had; the time of a round is that of one, as cells of sweeps mostly have.
+    config = planned.config.model_copy(update={"workers": 1})
+    adopted = {"seed": config.seed, "config_hash": cell.key, "adopted": datetime.now(UTC).isoformat(timespec="seconds")}
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder, WRITTEN_ASIDE)
+        write_atomically(folder / CONFIG, dump_toml(config))
+        write_atomically(folder / MANIFEST, _json({**cell.manifest, **adopted}))
+        kept = {"series": cell.series, "clients": cell.clients, "events": cell.events}
+        write_atomically(folder / SERIES, json.dumps(kept, allow_nan=False, separators=(",", ":")) + "\n")
+        write_atomically(folder / SUMMARY, _json(cell.summary))
+        sync_folder(folder)
+
+
+def _json(document: Any) -> str:
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -1,0 +1,371 @@
+"""What a sweep has done, what is left, what has changed since last time, and how long it will take."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from mabrfl.config import ResolvedConfig, load_config, resolve
+from mabrfl.config.toml import parse_toml
+from mabrfl.errors import MabRflError, OutputError, StateError
+from mabrfl.recording import read_rounds
+from mabrfl.recording.files import parse_json, read_bytes
+from mabrfl.recording.folder import CONFIG, ROUNDS, shown
+from mabrfl.recording.ownership import FAILED
+from mabrfl.runs.finished import finished_summary, read_manifest
+from mabrfl.sweeps.cells import PlannedCell, flat, value_label
+from mabrfl.sweeps.results import CELLS, KEY_LENGTH, PLAN, SWEEP, Status
+from mabrfl.sweeps.sharing import Sharing
+
+_MOST_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where one cell stands.
+
+    Attributes
+    ----------
+    cell
+        The cell.
+    status
+        ``done``, ``failed``, ``running`` (begun, not finished) or ``missing``.
+    rounds
+        How many rounds are finished.
+    core_seconds
+        What a round took, times the number of processes that worked on it: the median of an unfinished run, the mean of
+        a finished one; None if none was measured.
+    accuracy
+        After the last round, if the cell is done.
+    error
+        Why it failed, in one line.
+    """
+
+    cell: PlannedCell
+    status: Status
+    rounds: int = 0
+    core_seconds: float | None = None
+    accuracy: float | None = None
+    error: str = ""
+
+    @property
+    def rounds_left(self) -> int:
+        """How many rounds are still to be run."""
+        return 0 if self.status == "done" else max(self.cell.config.rounds - self.rounds, 0)
+
+
+def folder_of(results: Path, key: str) -> Path:
+    """Return the folder of the run of a cell."""
+    return results / CELLS / key[:KEY_LENGTH]
+
+
+def standing(results: Path, cell: PlannedCell) -> Standing:
+    """Look up where a cell stands; whatever cannot be read counts as not done."""
+    return _standing_in(folder_of(results, cell.key), cell)
+
+
+def _standing_in(folder: Path, cell: PlannedCell) -> Standing:
+    summary = finished_summary(folder, cell.key)
+    if summary is not None:
+        rounds = int(summary.get("rounds") or 0)
+        took = float(summary.get("seconds") or 0.0) * _workers(folder) / rounds if rounds else None
+        return Standing(cell, "done", rounds, took, summary.get("final_accuracy"))
+    rounds, took = _measured(folder)
+    if (folder / FAILED).is_file():
+        return Standing(cell, "failed", rounds, took, error=_error(folder / FAILED))
+    begun = (folder / ROUNDS).is_file()
+    return Standing(cell, "running" if begun else "missing", rounds, took)
+
+
+def _measured(folder: Path) -> tuple[int, float | None]:
+    """Return how many rounds of an unfinished run there are, and what one took."""
+    try:
+        records = read_rounds(folder).records
+    except StateError:
+        return 0, None
+    took = [seconds for record in records if math.isfinite(seconds := sum(record.seconds.values()))]
+    return len(records), median(took) * _workers(folder) if took else None
+
+
+def _workers(folder: Path) -> int:
+    try:
+        return load_config(folder / CONFIG).workers or 1
+    except MabRflError:
+        return 1
+
+
+def _error(path: Path) -> str:
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["error"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unknown"
+
+
+def pace_in(results: Path, standings: Iterable[Standing]) -> Pace:
+    """Return what rounds take, by these cells and by whatever else was run in a sweep's folder.
+
+    That is cells which were not asked for, and those of older states of the sweep's file: a changed setting makes
+    another cell, but mostly not another kind of round.
+    """
+    known = {entry.cell.key[:KEY_LENGTH]: entry for entry in standings}
+    folders = sorted((results / CELLS).iterdir()) if (results / CELLS).is_dir() else []
+    others = (_other(folder) for folder in folders if folder.name not in known)
+    return Pace([*known.values(), *(entry for entry in others if entry is not None)])
+
+
+def _other(folder: Path) -> Standing | None:
+    """Return where a run stands that is none of the cells at hand, if its folder tells what it was."""
+    try:
+        key, config = read_manifest(folder).get("config_hash"), resolve(load_config(folder / CONFIG))
+    except MabRflError:
+        return None
+    return _standing_in(folder, PlannedCell(str(key), config, {}))
+
+
+class Pace:
+    """What a round takes, in seconds times processes, learnt from rounds of runs that are alike: their median.
+
+    The mean would be that of the hour in which the machine was busy with something else. Of a finished run only the sum
+    is known without reading its rounds, so that each of them counts as their mean.
+
+    A run is judged by those with the same data, model, number of clients and sizes of their data, epochs, batch size,
+    optimizer, defense and selector; failing those, by those with the same data, model and defense; failing those, by
+    data and model alone.
+    """
+
+    def __init__(self, standings: Iterable[Standing] = ()) -> None:
+        self._rounds: defaultdict[tuple[Any, ...], list[tuple[float, int]]] = defaultdict(list)
+        self._medians: dict[tuple[Any, ...], float] = {}
+        for known in standings:
+            if known.core_seconds is not None:
+                self.learn(known.cell.config, known.core_seconds, known.rounds)
+
+    def learn(self, config: ResolvedConfig, core_seconds: float, rounds: int = 1) -> None:
+        """Take note of some rounds."""
+        for level in _levels(config) if rounds > 0 else ():
+            self._rounds[level].append((core_seconds, rounds))
+            self._medians.pop(level, None)
+
+    def per_round(self, config: ResolvedConfig) -> float | None:
+        """Return what a round of this run is going to take; None if nothing like it was measured."""
+        for level in _levels(config):
+            if level in self._rounds:
+                if level not in self._medians:
+                    self._medians[level] = _median(self._rounds[level])
+                return self._medians[level]
+        return None
+
+
+def _levels(config: ResolvedConfig) -> tuple[tuple[Any, ...], ...]:
+    data, training = (config.dataset, config.model), config.training
+    work = (config.clients, config.partition.sizes, training.epochs, training.batch_size, training.optimizer)
+    return (*data, *work, config.defense, config.selector), (*data, config.defense), data
+
+
+def _median(counted: Iterable[tuple[float, int]]) -> float:
+    """Return the median of numbers, each of which is there as often as is said with it.
+
+    Examples
+    --------
+    >>> _median([(6.0, 1), (2.0, 3)]), _median([(1.0, 2), (4.0, 1), (3.0, 1)])
+    (2.0, 2.0)
+    """
+    ordered = sorted(counted)
+    half, seen = sum(number for _, number in ordered) / 2, 0
+    for (value, number), (following, _) in pairwise([*ordered, ordered[-1]]):
+        seen += number
+        if seen >= half:
+            return value if seen > half else (value + following) / 2
+    raise AssertionError  # pragma: no cover (all of them are more than half)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long what is left will take.
+
+    Attributes
+    ----------
+    seconds
+        Until the last of the cells of which something is known has ended.
+    unknown
+        How many cells are left of which nothing is known.
+    """
+
+    seconds: float
+    unknown: int
+
+
+def estimate(
+    left: Sequence[tuple[ResolvedConfig, int]],
+    pace: Pace,
+    sharing: Sharing,
+    running: Iterable[tuple[ResolvedConfig, int, int]] = (),
+) -> Estimate:
+    """Estimate the time for runs, by playing the sweep through: whenever a cell ends, the next one starts.
+
+    Parameters
+    ----------
+    left
+        The runs still to be started, in their order, each with its number of rounds left.
+    pace
+        What a round takes.
+    sharing
+        How many cells run at once, and with how many processes each.
+    running
+        The runs that are at it already: each with its number of rounds left, and of its processes.
+
+    Examples
+    --------
+    >>> from mabrfl.config import RunConfig, resolve
+    >>> config, pace = resolve(RunConfig()), Pace()
+    >>> pace.learn(config, core_seconds=10.0)
+    >>> [estimate([(config, 10)] * cells, pace, Sharing(jobs=2, workers=1)).seconds for cells in (1, 2, 3)]
+    [50.0, 100.0, 200.0]
+    """
+    ends: list[float] = []
+    unknown, last = 0, 0.0
+    for config, rounds, workers in running:
+        took = pace.per_round(config)
+        unknown += took is None
+        heapq.heappush(ends, (took or 0.0) * rounds / workers)
+        last = max(last, *ends)
+    for place, (config, rounds) in enumerate(left):
+        now = heapq.heappop(ends) if len(ends) >= sharing.jobs else 0.0
+        took = pace.per_round(config)
+        unknown += took is None
+        end = now + (took or 0.0) * rounds / sharing.workers_for(len(ends) + len(left) - place)
+        heapq.heappush(ends, end)
+        last = max(last, end)
+    return Estimate(last, unknown)
+
+
+def last_plan(results: Path) -> list[dict[str, Any]]:
+    """Return the cells that the sweep in this folder had when it last ran; none if it never did, or that is damaged."""
+    try:
+        return _read_plan(results)
+    except StateError:
+        return []
+
+
+def damage_of_plan(results: Path) -> str:
+    """Return what is to be said about a plan of last time that cannot be read; nothing if it can, or there is none."""
+    try:
+        _read_plan(results)
+    except StateError as error:
+        return f"{error}; what has changed since last time is unknown, and the sweep writes a new one"
+    return ""
+
+
+def _read_plan(results: Path) -> list[dict[str, Any]]:
+    if not (results / PLAN).is_file():
+        return []
+    found = parse_json(read_bytes(results / PLAN), results / PLAN)
+    if not isinstance(found, list) or not all(_is_entry(entry) for entry in found):
+        raise StateError(f"{shown(results / PLAN)} is not the plan of a sweep")
+    return found
+
+
+def _is_entry(entry: Any) -> bool:
+    tables = (entry.get(name, {}) for name in ("config", "axes")) if isinstance(entry, dict) else [None]
+    return all(isinstance(table, dict) for table in tables) and isinstance(entry.get("key"), str)
+
+
+def is_sweeps_folder(results: Path) -> bool:
+    """Whether a sweep has left its plan in a folder."""
+    return bool(last_plan(results))
+
+
+def refuse_others_folder(results: Path, name: str, cells: Sequence[PlannedCell]) -> None:
+    """Refuse a folder whose sweep has another name and no cell in common with this one.
+
+    Raises
+    ------
+    OutputError
+        If it is such a folder. An older state of the same file, or the same cells under a new name, is none.
+    """
+    if not (results / PLAN).is_file():
+        return
+    before = last_plan(results)
+    theirs = (before[0].get("sweep") if before else None) or _name_in(results / SWEEP)
+    if theirs in (None, name) or {entry["key"] for entry in before} & {cell.key for cell in cells}:
+        return
+    raise OutputError(
+        f"{shown(results)} is the folder of another sweep, {value_label(theirs)}: none of its cells is one of {name}; "
+        "choose another with --out"
+    )
+
+
+def _name_in(file: Path) -> Any:
+    """Return the name that a sweep file gives itself: plans of earlier versions do not have it."""
+    try:
+        return parse_toml(read_bytes(file), "").get("name")
+    except MabRflError:
+        return None
+
+
+def changes(before: Sequence[Mapping[str, Any]], cells: Sequence[PlannedCell]) -> dict[str, str]:
+    r"""Return, for each cell that is not what it was at the same place on the axes last time, what is different.
+
+    Parameters
+    ----------
+    before
+        The plan of last time.
+    cells
+        All of the sweep's, now.
+
+    Examples
+    --------
+    >>> from mabrfl.sweeps.sweep_file import parse_sweep
+    >>> old, new = (parse_sweep(b"axes.seed = [1]\nbase.rounds = %d" % rounds).cells for rounds in (5, 6))
+    >>> list(changes([{"key": c.key, "config": c.plain_config, "axes": dict(c.axes)} for c in old], new).values())
+    ['rounds: 5 -> 6']
+    """
+    known, planned = {entry["key"] for entry in before}, {cell.key for cell in cells}
+    places: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for entry in before:
+        # What is still planned has not become something else.
+        if entry["key"] not in planned:
+            places[_place(entry.get("axes", {}))].append(flat(entry.get("config", {})))
+    found = {}
+    for cell in cells:
+        # Several grids may have cells at one place; a cell is the successor of the one that is most like it.
+        there = places.get(_place(cell.axes), [])
+        if cell.key not in known and there:
+            now = cell.settings
+            nearest = min(there, key=lambda settings: len(_differing(settings, now)))
+            found[cell.key] = _difference(nearest, now)
+    return found
+
+
+def _place(axes: Mapping[str, Any]) -> str:
+    return json.dumps(dict(axes), sort_keys=True)
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    absent = object()
+    keys = (*now, *sorted(before.keys() - now.keys()))
+    return [key for key in keys if before.get(key, absent) != now.get(key, absent)]
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    keys = _differing(before, now)
+    told = [f"{key}: {_shown(before, key)} -> {_shown(now, key)}" for key in keys[:_MOST_SHOWN]]
+    more = len(keys) - _MOST_SHOWN
+    return ", ".join(told) + (f" and {more} more" if more > 0 else "")
+
+
+def _shown(settings: Mapping[str, Any], key: str) -> str:
+    return value_label(settings[key]) if key in settings else "not set"
+
+
+def plan_entries(cells: Sequence[PlannedCell], name: str) -> list[dict[str, Any]]:
+    """Return the cells of the sweep of this name as ``cells.json`` has them."""
+    return [{"sweep": name, "key": cell.key, "config": cell.plain_config, "axes": dict(cell.axes)} for cell in cells]

@@ -1,0 +1,48 @@
+"""What the cells of a sweep import, imported once, in the process that they are forked from."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+
+_HEAVY = (
+    "mabrfl.simulation.simulator",
+    "mabrfl.aggregation",
+    "mabrfl.attacks",
+    "mabrfl.simulation.data.digits",
+    "mabrfl.defense",
+    "torch.optim",
+)
+_WATCH_SECONDS = 0.2
+
+
+def warm_up() -> None:
+    """Import it all, unless the sweep is gone before that is done: it takes seconds."""
+    done = threading.Event()
+    watch = threading.Thread(target=_end_with_parent, args=(os.getppid(), done), daemon=True)
+    watch.start()
+    try:
+        for name in _HEAVY:
+            importlib.import_module(name)
+        _first_optimizer()
+    finally:
+        # No thread may be left when cells are forked.
+        done.set()
+        watch.join()
+
+
+def _first_optimizer() -> None:
+    """Make an optimizer, for whose first one PyTorch imports hundreds of modules."""
+    from torch import nn, optim  # noqa: PLC0415 (imported by now, in its turn)
+
+    optim.Adam(nn.Linear(1, 1).parameters())
+
+
+def _end_with_parent(parent: int, done: threading.Event) -> None:
+    while not done.wait(_WATCH_SECONDS):
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+warm_up()
