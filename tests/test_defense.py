@@ -36,7 +36,7 @@ OTHER_NUMBERS = {
     "strike": 0.2,
     "forgive": 0.5,
     "copy_similarity": 0.5,
-    "told_apart": 0.5,
+    "representative_margin": 0.5,
     "memory": 0.0,
     "panel_rounds": 0,
     "panel_size": 2,

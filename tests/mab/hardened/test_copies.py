@@ -4,7 +4,7 @@ import pytest
 from mabrfl.mab.hardened.copies import (
     copy_blame,
     disjoint,
-    of_one_mind,
+    majority_is_coherent,
     representative,
     residual_cosines,
     similar_groups,
@@ -76,9 +76,9 @@ def mask(*seats, of=6):
 
 
 def test_half_of_the_reputation_is_never_apart():
-    assert not of_one_mind(np.ones(6), mask(0, 1, 2), mask())
-    assert of_one_mind(np.array([0.9, 0.9, 0.9, 1.1, 1.1, 1.1]), mask(0, 1, 2), mask())
-    assert of_one_mind(np.ones(6), mask(0, 1), mask())
+    assert not majority_is_coherent(np.ones(6), mask(0, 1, 2), mask())
+    assert majority_is_coherent(np.array([0.9, 0.9, 0.9, 1.1, 1.1, 1.1]), mask(0, 1, 2), mask())
+    assert majority_is_coherent(np.ones(6), mask(0, 1), mask())
 
 
 @pytest.mark.parametrize("trust", [0.7, 0.757, 1 / 3, 0.9 / 1.1])
@@ -86,14 +86,14 @@ def test_half_is_half_whatever_the_rounding(trust):
     mass = np.full(6, trust)
     for members in ([0, 1, 2], [1, 3, 5], [3, 4, 5]):
         apart = np.isin(np.arange(6), members)
-        assert not of_one_mind(mass, apart, np.zeros(6, dtype=bool))
-        assert of_one_mind(mass, apart & (np.arange(6) != members[0]), np.zeros(6, dtype=bool))
+        assert not majority_is_coherent(mass, apart, np.zeros(6, dtype=bool))
+        assert majority_is_coherent(mass, apart & (np.arange(6) != members[0]), np.zeros(6, dtype=bool))
 
 
 def test_nobody_is_apart_where_most_of_the_rest_come_in_groups_too():
-    assert of_one_mind(np.ones(6), mask(0, 1), mask(2))
-    assert not of_one_mind(np.ones(6), mask(0, 1), mask(2, 3))
-    assert of_one_mind(np.ones(6), mask(0, 1), mask(0, 1))
+    assert majority_is_coherent(np.ones(6), mask(0, 1), mask(2))
+    assert not majority_is_coherent(np.ones(6), mask(0, 1), mask(2, 3))
+    assert majority_is_coherent(np.ones(6), mask(0, 1), mask(0, 1))
 
 
 def test_who_resembles_its_own_past_speaks_for_the_copies_else_the_most_trusted():

@@ -133,8 +133,8 @@ def test_the_original_is_told_apart_from_copies_that_have_another_past():
     assert outcome.rejected("sybil") == list(range(20, 30))
     swapped = own_ways(honest, 4)
     swapped[:10] = swapped[29]
-    assert shield_says(swapped, honest, told_apart=0.1).verdicts[29].accepted
-    assert not shield_says(swapped, honest, told_apart=0.0).verdicts[29].accepted
+    assert shield_says(swapped, honest, representative_margin=0.1).verdicts[29].accepted
+    assert not shield_says(swapped, honest, representative_margin=0.0).verdicts[29].accepted
 
 
 def shield_says(rows, honest, **options):
@@ -155,7 +155,7 @@ def test_a_single_copier_and_its_victim_lose_no_reputation():
     def copy(t, rows, good, last):
         return rows[0]
 
-    shield, _ = play(copy, frozenset({29}), rounds=3, told_apart=0.0)
+    shield, _ = play(copy, frozenset({29}), rounds=3, representative_margin=0.0)
     assert shield.reputation[0][1] <= 1.0
 
 

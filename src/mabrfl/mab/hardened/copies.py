@@ -1,4 +1,7 @@
-"""Copies: updates that agree in what is not common to all, and what becomes of their votes."""
+"""Copies: updates with the same residual, and the votes that they get.
+
+A residual is an update less the trusted mean of all updates.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ _ROUNDING = 1e-6
 
 
 def residual_cosines(cosines: Matrix, trust: Vector) -> Matrix:
-    r"""Return the cosines of what is left of unit vectors when their trusted mean is taken off.
+    r"""Return the cosines of the residuals: unit vectors less their trusted mean.
 
     .. math:: r_{jk} = \cos(u_j - \bar u,\; u_k - \bar u), \qquad \bar u = \sum_k p_k u_k,\quad p \propto trust
 
     Honest clients with much data in common send updates that are all alike, with cosines of 0.9 and
-    more; their residuals are independent noise. Copies have the same residual. So one threshold will
-    do whatever the model, its initialisation and the data.
+    more; their residuals are independent noise. Copies have the same residual. So one threshold fits
+    every model, initialisation and data set.
 
     Examples
     --------
@@ -38,9 +41,9 @@ def residual_cosines(cosines: Matrix, trust: Vector) -> Matrix:
     inner = cosines - toward[:, None] - toward[None, :] + share @ toward
     squares = np.diag(inner)
     lengths = np.sqrt(np.clip(squares, _TINY, None))
-    # Nothing can be said about who differs from the mean by no more than rounding.
-    told = np.where(squares > _ROUNDING, 1 / lengths, 0.0)
-    result = np.clip(inner * np.outer(told, told), -1, 1)
+    # A residual of no more than rounding has no direction.
+    scale = np.where(squares > _ROUNDING, 1 / lengths, 0.0)
+    result = np.clip(inner * np.outer(scale, scale), -1, 1)
     np.fill_diagonal(result, 1.0)
     return np.asarray((result + result.T) / 2)
 
@@ -62,15 +65,14 @@ def similar_groups(
     merges = hierarchy.linkage(squareform(distance, checks=False), method=method)
     labels = hierarchy.fcluster(merges, 1 - threshold, criterion="distance")
     groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    found = [group for group in groups if len(group) > 1]
-    return sorted(found, key=lambda group: (-len(group), int(group[0])))
+    return sorted((group for group in groups if len(group) > 1), key=lambda group: (-len(group), int(group[0])))
 
 
-def disjoint(found: Sequence[NDArray[np.intp]], seats: int) -> list[NDArray[np.intp]]:
+def disjoint(groups: Sequence[NDArray[np.intp]], seats: int) -> list[NDArray[np.intp]]:
     """Return the groups without the seats that an earlier group has; those left with one member are dropped."""
     taken = np.zeros(seats, dtype=bool)
     result = []
-    for group in found:
+    for group in groups:
         members = group[~taken[group]]
         if len(members) > 1:
             taken[members] = True
@@ -89,12 +91,12 @@ def minority(part: float, whole: float) -> bool:
     return 2 * part < whole * (1 - _TINY)
 
 
-def of_one_mind(mass: Vector, apart: NDArray[np.bool_], grouped: NDArray[np.bool_]) -> bool:
-    """Whether those who are not ``apart`` are a majority without such groups of its own.
+def majority_is_coherent(mass: Vector, apart: NDArray[np.bool_], grouped: NDArray[np.bool_]) -> bool:
+    """Whether the clients that are not ``apart`` are a majority, and are not in such groups themselves.
 
-    Where clients have few labels each and much data, the honest ones come in groups as well: what sets
-    a group apart there is its data. So nobody is rejected for belonging to a group unless the groups
-    hold less than half of the reputation, and less than half of the rest is ``grouped`` too.
+    Honest clients come in groups as well where each has few labels and much data. So nobody is rejected
+    for belonging to a group unless (a) the groups hold less than half of the reputation and (b) less than
+    half of the rest is ``grouped`` too.
 
     Parameters
     ----------
@@ -110,11 +112,11 @@ def of_one_mind(mass: Vector, apart: NDArray[np.bool_], grouped: NDArray[np.bool
 
 
 def representative(members: NDArray[np.intp], trust: Vector, consistency: Vector, lead: float) -> int:
-    """Return who speaks for a group of copies.
+    """Return the client that represents a group of copies.
 
-    The original's update resembles its own past; a copy's past is another client's, or its own other
-    behaviour. If one member leads the others in this by ``lead``, it speaks. Otherwise the most trusted
-    member does, the first one if several are.
+    The original update resembles its sender's own past; a copy does not. If the update of one member
+    resembles its own past more than those of all others by ``lead``, that member represents the group.
+    Otherwise the most trusted member does, the first one of several.
 
     Parameters
     ----------
@@ -138,9 +140,9 @@ def representative(members: NDArray[np.intp], trust: Vector, consistency: Vector
 def copy_blame(trust: Vector) -> Vector:
     """Return how much each member of a group of copies is blamed.
 
-    Of m copies all but one are false at least, of two copies perhaps neither knows: (m - 2) / m for the
-    least trusted. The others are blamed in proportion to 1 - trust, so that newcomers cannot take an
-    established client down with them.
+    The least trusted member is blamed by (m - 2) / m: of m copies at least all but one are false, and of
+    two copies both may be innocent. The others are blamed in proportion to 1 - trust, so that newcomers
+    cannot harm an established client by copying it.
 
     Examples
     --------

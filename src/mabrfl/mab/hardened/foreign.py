@@ -1,4 +1,4 @@
-"""Foreign groups: a minority of the reputation with a direction of its own."""
+"""Foreign groups: clients with less than half of the reputation whose mean update points elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster import hierarchy
 
-from mabrfl.mab.hardened.copies import minority, of_one_mind
+from mabrfl.mab.hardened.copies import majority_is_coherent, minority
 from mabrfl.screening.non_sybil import principal_scores
 
 Matrix = NDArray[np.float64]
@@ -35,13 +35,13 @@ def branches(cosines: Matrix, which: Literal["every", "first"] = "every") -> Mas
 def separations(cosines: Matrix, groups: Mask) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     r"""Return the squared distance between each group's mean direction and that of all others, and their cosine.
 
-    Both are free of the noise of the individual members: with a and b the mean cosines between
+    Both are corrected for the noise of the individual members. With a and b the mean cosines between
     different members within the group and within the others, and x the mean cosine across,
 
     .. math:: D^2 = a + b - 2 x, \qquad c = x / \sqrt{a b}.
 
-    Means over few members would otherwise seem the more apart, the fewer they are; and at the end of
-    training, when honest updates are mostly noise, any two halves of them would seem to be opposed.
+    Without the correction, small groups would seem farther away than large ones. At the end of training,
+    when honest updates are mostly noise, any two halves of them would seem to oppose each other.
     """
     chosen = groups.astype(np.float64)
     size = chosen.sum(axis=1)
@@ -60,7 +60,7 @@ def separations(cosines: Matrix, groups: Mask) -> tuple[NDArray[np.float64], NDA
 
 @dataclass(frozen=True)
 class Suspicion:
-    """The group that stands out most, and by how much."""
+    """The group that differs most from the others, and by how much."""
 
     members: NDArray[np.intp]
     separation: float
@@ -69,7 +69,7 @@ class Suspicion:
 
     @property
     def rejected(self) -> bool:
-        """Whether it stands out enough."""
+        """Whether it differs enough to be rejected."""
         return self.separation >= self.needed
 
 
@@ -84,7 +84,7 @@ def most_foreign(
     groups: Literal["every", "first"] = "every",
     ease: float = 1.0,
 ) -> Suspicion | None:
-    """Return the group with less than half of the mass that stands out most from the others, if any is apart."""
+    """Return the group with less than half of the mass that differs most from the others; None if there is none."""
     n = len(cosines)
     if n < _FEWEST:
         return None
@@ -120,11 +120,15 @@ def foreign_clients(
 ) -> tuple[Mask, list[Suspicion]]:
     """Mark the members of groups that are foreign to the rest, one group after the other.
 
-    A group is foreign if it holds less than half of the mass, its mean direction is at least
-    ``separation`` (squared) away from that of the others, with a surcharge for small groups, of which
-    there are many to choose from, and it does not merely push less or more in the same direction.
+    A group is foreign if
 
-    With the ``guard``, nobody is foreign where most are: see :func:`~mabrfl.mab.hardened.copies.of_one_mind`.
+    - it holds less than half of the mass,
+    - its mean direction has a squared distance of at least ``separation`` from that of the others (more for
+      a small group, since there are many small groups to choose from), and
+    - it does not point the same way as the others (``aligned``).
+
+    With the ``guard``, nobody is foreign if the others are not a coherent majority:
+    see :func:`~mabrfl.mab.hardened.copies.majority_is_coherent`.
 
     Parameters
     ----------
@@ -135,8 +139,8 @@ def foreign_clients(
     separation, small_group, aligned, suspicion, groups
         See :class:`~mabrfl.mab.hardened.options.HardenedOptions`; a separation of 0 marks nobody.
     guard, spent
-        Whether majorities are guarded; and the mass of those who are not compared, because they have no voice
-        any more or were not there: together with them, too, the foreign must be less than half of all.
+        Whether majorities are guarded; and the mass of the clients that are not compared, because they are
+        absent or rejected already. Foreign clients and these together must be less than half of all.
 
     Returns
     -------
@@ -157,26 +161,26 @@ def foreign_clients(
         rest = np.flatnonzero(~foreign)
         grouped, _ = _one_after_the_other(cosines, mass, rest, _LENIENT, settings)
         gone = mass[foreign].sum() + spent
-        if not (minority(gone, mass.sum() + spent) and of_one_mind(mass, foreign, grouped)):
+        if not (minority(gone, mass.sum() + spent) and majority_is_coherent(mass, foreign, grouped)):
             foreign[:] = False
     return foreign, suspicions
 
 
 _LENIENT = 0.6
-"""How much of the separation is asked for when the rest is looked at for groups of its own."""
+"""Share of the separation that is needed when the guard looks for groups among the others."""
 
 
 def _one_after_the_other(
     cosines: Matrix, mass: NDArray[np.float64], alive: NDArray[np.intp], ease: float, settings: Mapping[str, Any]
 ) -> tuple[Mask, list[Suspicion]]:
-    """Take the most foreign group off until none stands out, or half of the mass is gone."""
+    """Remove the most foreign group until none is foreign, or half of the mass is removed."""
     marked = np.zeros(len(cosines), dtype=bool)
     suspicions: list[Suspicion] = []
     total = mass[alive].sum()
-    while found := most_foreign(cosines[np.ix_(alive, alive)], mass[alive], ease=ease, **settings):
-        seats = alive[found.members]
-        suspicions.append(Suspicion(seats, found.separation, found.needed, found.cosine))
-        if not found.rejected:
+    while group := most_foreign(cosines[np.ix_(alive, alive)], mass[alive], ease=ease, **settings):
+        seats = alive[group.members]
+        suspicions.append(Suspicion(seats, group.separation, group.needed, group.cosine))
+        if not group.rejected:
             break
         marked[seats] = True
         if not minority(mass[marked].sum(), total):

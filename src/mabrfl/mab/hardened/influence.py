@@ -1,4 +1,4 @@
-"""Bounded influence: how long a step a client can ask for, what its examples count, and how many votes a group has."""
+"""Bounded influence: the length of each client's step, the weight of its claimed examples, the votes of a group."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def independent_votes(weights: Vector, *views: NDArray[np.float64]) -> Vector:
     so m clients with a common residual direction have together m / (1 + (m - 1) r) votes: one if they
     send copies, almost m if they are independent. The sum is the design effect of cluster sampling
     (Kish 1965). Of several views of the same clients (their momenta, and what they sent this round), each pair
-    is judged by that in which it agrees most: whoever behaved for long may still send one thing with many voices.
+    is judged by that in which it agrees most, so that clients with an honest past cannot push together in one round.
 
     Parameters
     ----------

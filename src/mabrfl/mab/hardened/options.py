@@ -1,4 +1,4 @@
-"""Every choice of the preset ``hardened``. No value depends on the data set."""
+"""The options of the preset ``hardened``. No default depends on the data set."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _TINY = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class HardenedOptions:
-    """All choices of the hardened method. Each mechanism can be switched off by itself.
+    """All options of the hardened method. Each mechanism can be switched off by itself.
 
     Attributes
     ----------
     warmup_rounds
-        Rounds at the start in which everybody is selected, so that majorities are majorities of all.
+        Rounds at the start in which every client is selected.
     inclusion, always_from, never_to, empty_selection, first_round
         Of the selector, as in :class:`mabrfl.mab.presets.MabRflOptions`.
     budget
@@ -36,22 +36,21 @@ class HardenedOptions:
     forgive
         What is left of M after each acceptance; 1 never forgives.
     copy_similarity
-        From which cosine, after what all have in common is taken off, two updates are copies; 0
-        switches the test off.
+        Two updates are copies if the cosine of their residuals is at least this; 0 switches the test off.
     copy_vectors
-        Whether that is taken off (``residual``) or the updates are compared as they are (``raw``).
+        Compare the ``residual`` of each update (less the trusted mean of all), or the ``raw`` update.
     grouping
         Copies are groups in which ``all-pairs`` are alike (complete linkage), or ``chains``
         (connected components, as in the paper).
     majority_guard
-        Reject nobody as a copy or as foreign where most of the reputation, or most of the rest of it, is
-        in such groups; when this fires, nobody is blamed.
+        Reject and blame nobody as a copy or as foreign if most of the reputation, or most of the rest of
+        it, is in such groups.
     copies
         ``collapse``: a group of copies has one vote, as long as one of them is more likely honest than
         not. ``reject``: it has none.
-    told_apart
-        By how much a client's update must resemble its own past more than the copies resemble theirs, to
-        speak for all of them; 0 switches this off.
+    representative_margin
+        A client represents its group of copies if the cosine of its update with its own past is larger than
+        that of every other member by this much; 0 switches this off.
     memory
         Weight of the past in a client's momentum of unit updates, per round; 0 remembers nothing.
     panel_rounds
@@ -109,7 +108,7 @@ class HardenedOptions:
     grouping: Literal["all-pairs", "chains"] = "all-pairs"
     majority_guard: bool = True
     copies: Literal["collapse", "reject"] = "collapse"
-    told_apart: float = 0.1
+    representative_margin: float = 0.1
     memory: float = 0.8
     panel_rounds: int = 20
     panel_size: int = 256
@@ -145,7 +144,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("strike", _TINY, 1),
     ("forgive", _TINY, 1),
     ("copy_similarity", 0, 1),
-    ("told_apart", 0, 2),
+    ("representative_margin", 0, 2),
     ("memory", 0, 1 - _TINY),
     ("panel_rounds", 0, _MANY),
     ("panel_size", 0, _MANY),

@@ -1,4 +1,4 @@
-"""The panel: who is compared with whom. The clients of this round, and those of the last few by what they sent then."""
+"""The panel: the clients that are compared with each other. Those of this round, and those of the last few rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hardened rule: copied, foreign; then a step in which nobody and no group has much to say."""
+"""The hardened rule: it rejects copies and foreign groups, then takes a step in which influence is bounded."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mabrfl.mab.hardened import influence
 from mabrfl.mab.hardened.copies import (
     copy_blame,
     disjoint,
+    majority_is_coherent,
     minority,
-    of_one_mind,
     representative,
     residual_cosines,
     similar_groups,
@@ -30,11 +30,11 @@ _ALONE = 1
 _SAME = 0.9999
 """Residual cosine of updates that are the same but for rounding."""
 _MARGIN = 0.2
-"""By how much less alike groups are that show that honest clients come in groups, too."""
+"""The guard looks for groups of honest clients at a similarity that is lower by this much."""
 _CREDIBLE = 0.5
-"""Reputation from which a client may speak for a group of copies: more likely honest than not."""
+"""A client needs this reputation to represent a group of copies: more likely honest than not."""
 _UNANIMOUS = 0.9
-"""Median cosine from which momenta differ mostly by when their owners were selected, not by what they want."""
+"""At a median cosine of this or more, momenta differ mostly by when their clients were selected."""
 
 
 class _Sent(NamedTuple):
@@ -53,7 +53,7 @@ class _Findings:
     group_size: NDArray[np.intp]
     nearest: NDArray[np.float64]
     silent: NDArray[np.bool_]
-    """Seats that are spoken for by another: they are not compared any further."""
+    """Seats that are rejected: they are not compared any further."""
     events: list[str]
 
     @classmethod
@@ -169,7 +169,7 @@ class HardenedRule:
             apart = nothing.copy()
             for group in groups:
                 apart[group] = True
-            if not self.options.majority_guard or of_one_mind(self._mass(panel), apart, alike):
+            if not self.options.majority_guard or majority_is_coherent(self._mass(panel), apart, alike):
                 for group in groups:
                     found.group_size[group] = len(group)
                 return groups
@@ -177,23 +177,23 @@ class HardenedRule:
         return []
 
     def _judge_copies(self, groups: list[NDArray[np.intp]], panel: Panel, found: _Findings) -> None:
-        """Leave each group of copies one voice, or none, and blame its members by how sure it is that they copied."""
+        """Leave each group of copies one vote, or none, and blame its members by how likely they copied."""
         chosen = self.options
         for members in groups:
             found.credit[members] = copy_blame(panel.trust[members])
             present = members[members < panel.present]
             silenced = members
             if len(present):
-                speaker = representative(present, panel.trust, panel.consistency, chosen.told_apart)
+                speaker = representative(present, panel.trust, panel.consistency, chosen.representative_margin)
                 if chosen.copies == "collapse" and panel.trust[speaker] >= _CREDIBLE:
                     silenced = members[members != speaker]
                     found.credit[speaker] *= -1
             found.reject(silenced, "sybil")
 
     def _spare(self, panel: Panel, found: _Findings) -> None:
-        """Blame nobody when half of those present are rejected or more, and reject nobody if that were all of them.
+        """Blame nobody if half of the clients present, or more, are rejected; reject nobody if all would be.
 
-        They are a minority of all who are known, and yet may have only been drawn together.
+        The rejected are a minority of all known clients, and may be a majority of this round by chance.
         """
         rejected = found.silent[: panel.present]
         mass = self._mass(panel)[: panel.present]
@@ -204,17 +204,17 @@ class HardenedRule:
             found.credit[: panel.present] = 0.0
         elif self.options.majority_guard and not minority(mass[rejected].sum(), mass.sum()):
             found.events.append("majority-present")
-            # Whoever speaks for copies is accepted, and would be the only one blamed.
+            # The representative of a group of copies is accepted, and would be the only one blamed.
             credit = found.credit[: panel.present]
             found.credit[: panel.present] = np.where(rejected, 0.0, np.maximum(credit, 0.0))
 
     def _find_foreign(
         self, cohort: Cohort, groups: list[NDArray[np.intp]], panel: Panel, found: _Findings
     ) -> list[Suspicion]:
-        """Look for foreign groups among all who still have a voice; whoever copied one of their members is foreign.
+        """Look for foreign groups among the clients not rejected yet; copies of their members are foreign, too.
 
-        First by their momenta, then by what they sent this round. There, nobody stands in for the absent, and
-        liars may be a majority by chance: the guard then asks that those who stay are a majority of the panel.
+        First by the momenta of the panel, then by this round's updates. Attackers may be a majority of a round by
+        chance, so the guard asks that the clients who stay are a majority of the panel.
         """
         foreign, suspicions = self._foreign_among(panel.cosines, np.flatnonzero(~found.silent), panel)
         self._reject_foreign(foreign, groups, found)
