@@ -46,7 +46,7 @@ class _Sent(NamedTuple):
 
 @dataclass
 class _Findings:
-    """What the tests found, seat by seat."""
+    """Results of the tests, seat by seat."""
 
     reasons: list[Reason]
     credit: NDArray[np.float64]
@@ -95,37 +95,37 @@ class HardenedRule:
         """Judge one round."""
         chosen = self.options
         panel = convene(cohort, self._memory, history=chosen.memory, rounds=chosen.panel_rounds, size=chosen.panel_size)
-        found = _Findings.none(len(panel))
-        groups = self._find_copies(cohort, panel, found)
-        self._judge_copies(groups, panel, found)
-        suspicions = self._find_foreign(cohort, groups, panel, found)
-        self._spare(panel, found)
-        typical = self._typical(cohort, panel, found)
-        weights = self._weights(cohort, panel, found, typical)
+        findings = _Findings.none(len(panel))
+        groups = self._find_copies(cohort, panel, findings)
+        self._judge_copies(groups, panel, findings)
+        suspicions = self._find_foreign(cohort, groups, panel, findings)
+        self._spare(panel, findings)
+        typical = self._typical(cohort, panel, findings)
+        weights = self._weights(cohort, panel, findings, typical)
         return Decision(
             weights=weights,
-            reasons=found.reasons[: len(cohort)],
-            evidence=_evidence(cohort, panel, found, weights),
-            credit=found.credit[: len(cohort)],
-            events=tuple(found.events),
-            facts=_facts(panel, found, suspicions, typical.length),
+            reasons=findings.reasons[: len(cohort)],
+            evidence=_evidence(cohort, panel, findings, weights),
+            credit=findings.credit[: len(cohort)],
+            events=tuple(findings.events),
+            facts=_facts(panel, findings, suspicions, typical.length),
         )
 
     def _mass(self, panel: Panel) -> NDArray[np.float64]:
         """Return what each seat counts where majorities are asked for."""
         return panel.trust if self.options.majority == "reputation" else np.ones(len(panel))
 
-    def _typical(self, cohort: Cohort, panel: Panel, found: _Findings) -> _Sent:
+    def _typical(self, cohort: Cohort, panel: Panel, findings: _Findings) -> _Sent:
         """Return the medians, by reputation, of the lengths and claims sent last by all who are not rejected now."""
         self._sent = {client: sent for client, sent in self._sent.items() if client in cohort.reputation}
         arrived = zip(cohort.norms.tolist(), cohort.num_examples.tolist(), strict=True)
         self._sent.update(zip(cohort.ids, (_Sent(*each) for each in arrived), strict=True))
-        rejected = {client for client, silent in zip(panel.ids, found.silent, strict=True) if silent}
+        rejected = {client for client, silent in zip(panel.ids, findings.silent, strict=True) if silent}
         heard = [client for client in self._sent if client not in rejected]
         sent, trust = np.array([self._sent[client] for client in heard]), cohort.trust(heard)
         return _Sent(*(influence.weighted_median(column, trust) for column in sent.T))
 
-    def _find_copies(self, cohort: Cohort, panel: Panel, found: _Findings) -> list[NDArray[np.intp]]:
+    def _find_copies(self, cohort: Cohort, panel: Panel, findings: _Findings) -> list[NDArray[np.intp]]:
         """Look for copies among this round's updates, and among the momenta of the whole panel."""
         chosen, n, seats = self.options, len(cohort), len(panel)
         compared = [(cohort.cosines, panel.trust[:n])]
@@ -139,7 +139,7 @@ class HardenedRule:
             similarity = residual_cosines(cosines, trust) if chosen.copy_vectors == "residual" else cosines
             if len(similarity) > 1:
                 others = similarity - 3 * np.eye(len(similarity))
-                found.nearest[: len(others)] = np.fmax(found.nearest[: len(others)], others.max(axis=1))
+                findings.nearest[: len(others)] = np.fmax(findings.nearest[: len(others)], others.max(axis=1))
             if chosen.copy_similarity:
                 if fresh:  # momenta may be the same by chance of selection; this round's updates are not
                     exact = similar_groups(similarity, max(_SAME, chosen.copy_similarity), chosen.grouping)
@@ -147,7 +147,7 @@ class HardenedRule:
                 for group in similar_groups(similarity, chosen.copy_similarity - _MARGIN, chosen.grouping):
                     grouped[group] = True
             fresh = False
-        return self._believable(exact, close, grouped, panel, found)
+        return self._believable(exact, close, grouped, panel, findings)
 
     def _believable(
         self,
@@ -155,7 +155,7 @@ class HardenedRule:
         close: list[NDArray[np.intp]],
         grouped: NDArray[np.bool_],
         panel: Panel,
-        found: _Findings,
+        findings: _Findings,
     ) -> list[NDArray[np.intp]]:
         """Return the groups of copies that are not more likely the honest majority, or honest groups of like data.
 
@@ -171,57 +171,57 @@ class HardenedRule:
                 apart[group] = True
             if not self.options.majority_guard or majority_is_coherent(self._mass(panel), apart, alike):
                 for group in groups:
-                    found.group_size[group] = len(group)
+                    findings.group_size[group] = len(group)
                 return groups
-            found.events = ["majority-guard"]
+            findings.events = ["majority-guard"]
         return []
 
-    def _judge_copies(self, groups: list[NDArray[np.intp]], panel: Panel, found: _Findings) -> None:
+    def _judge_copies(self, groups: list[NDArray[np.intp]], panel: Panel, findings: _Findings) -> None:
         """Leave each group of copies one vote, or none, and blame its members by how likely they copied."""
         chosen = self.options
         for members in groups:
-            found.credit[members] = copy_blame(panel.trust[members])
+            findings.credit[members] = copy_blame(panel.trust[members])
             present = members[members < panel.present]
             silenced = members
             if len(present):
                 speaker = representative(present, panel.trust, panel.consistency, chosen.representative_margin)
                 if chosen.copies == "collapse" and panel.trust[speaker] >= _CREDIBLE:
                     silenced = members[members != speaker]
-                    found.credit[speaker] *= -1
-            found.reject(silenced, "sybil")
+                    findings.credit[speaker] *= -1
+            findings.reject(silenced, "sybil")
 
-    def _spare(self, panel: Panel, found: _Findings) -> None:
+    def _spare(self, panel: Panel, findings: _Findings) -> None:
         """Blame nobody if half of the clients present, or more, are rejected; reject nobody if all would be.
 
         The rejected are a minority of all known clients, and may be a majority of this round by chance.
         """
-        rejected = found.silent[: panel.present]
+        rejected = findings.silent[: panel.present]
         mass = self._mass(panel)[: panel.present]
         if rejected.all():
-            found.events.append("nobody-left")
-            found.reasons[: panel.present] = ["accepted"] * panel.present
-            found.silent[: panel.present] = False
-            found.credit[: panel.present] = 0.0
+            findings.events.append("nobody-left")
+            findings.reasons[: panel.present] = ["accepted"] * panel.present
+            findings.silent[: panel.present] = False
+            findings.credit[: panel.present] = 0.0
         elif self.options.majority_guard and not minority(mass[rejected].sum(), mass.sum()):
-            found.events.append("majority-present")
+            findings.events.append("majority-present")
             # The representative of a group of copies is accepted, and would be the only one blamed.
-            credit = found.credit[: panel.present]
-            found.credit[: panel.present] = np.where(rejected, 0.0, np.maximum(credit, 0.0))
+            credit = findings.credit[: panel.present]
+            findings.credit[: panel.present] = np.where(rejected, 0.0, np.maximum(credit, 0.0))
 
     def _find_foreign(
-        self, cohort: Cohort, groups: list[NDArray[np.intp]], panel: Panel, found: _Findings
+        self, cohort: Cohort, groups: list[NDArray[np.intp]], panel: Panel, findings: _Findings
     ) -> list[Suspicion]:
         """Look for foreign groups among the clients not rejected yet; copies of their members are foreign, too.
 
         First by the momenta of the panel, then by this round's updates. Attackers may be a majority of a round by
         chance, so the guard asks that the clients who stay are a majority of the panel.
         """
-        foreign, suspicions = self._foreign_among(panel.cosines, np.flatnonzero(~found.silent), panel)
-        self._reject_foreign(foreign, groups, found)
+        foreign, suspicions = self._foreign_among(panel.cosines, np.flatnonzero(~findings.silent), panel)
+        self._reject_foreign(foreign, groups, findings)
         if self.options.at_once and self.options.memory:
-            here = np.flatnonzero(~found.silent[: panel.present])
+            here = np.flatnonzero(~findings.silent[: panel.present])
             foreign, more = self._foreign_among(cohort.cosines, here, panel)
-            self._reject_foreign(foreign, groups, found)
+            self._reject_foreign(foreign, groups, findings)
             suspicions += more
         return suspicions
 
@@ -245,18 +245,18 @@ class HardenedRule:
         return voices[foreign], groups
 
     @staticmethod
-    def _reject_foreign(rejected: NDArray[np.intp], groups: list[NDArray[np.intp]], found: _Findings) -> None:
+    def _reject_foreign(rejected: NDArray[np.intp], groups: list[NDArray[np.intp]], findings: _Findings) -> None:
         for group in groups:
             if np.isin(group, rejected).any():
                 rejected = np.union1d(rejected, group)
-        found.credit[rejected] = 1.0
-        found.reject(rejected, "outlier")
+        findings.credit[rejected] = 1.0
+        findings.reject(rejected, "outlier")
 
-    def _weights(self, cohort: Cohort, panel: Panel, found: _Findings, typical: _Sent) -> NDArray[np.float64]:
+    def _weights(self, cohort: Cohort, panel: Panel, findings: _Findings, typical: _Sent) -> NDArray[np.float64]:
         """Return what each update is multiplied by in the step."""
         chosen, n = self.options, len(cohort)
         weights = np.zeros(n)
-        used = np.flatnonzero(~found.silent[:n])
+        used = np.flatnonzero(~findings.silent[:n])
         votes = panel.trust[used] if chosen.trust_weights else np.ones(len(used))
         if chosen.independence:
             among = np.ix_(used, used)
@@ -287,26 +287,26 @@ class HardenedRule:
         self._sent = {client: _Sent(*each) for client, each in zip(who, sent, strict=True)}
 
 
-def _evidence(cohort: Cohort, panel: Panel, found: _Findings, weights: NDArray[np.float64]) -> list[Evidence]:
+def _evidence(cohort: Cohort, panel: Panel, findings: _Findings, weights: NDArray[np.float64]) -> list[Evidence]:
     """Say, for each client, what the tests saw."""
     total = float((weights * cohort.norms).sum())
     return [
         {
             "norm": float(cohort.norms[k]),
             "trust": float(panel.trust[k]),
-            "nearest": None if np.isnan(found.nearest[k]) else float(found.nearest[k]),
-            "copies": int(found.group_size[k]),
+            "nearest": None if np.isnan(findings.nearest[k]) else float(findings.nearest[k]),
+            "copies": int(findings.group_size[k]),
             "share": float(weights[k] * cohort.norms[k] / total) if total else 0.0,
         }
         for k in range(len(cohort))
     ]
 
 
-def _facts(panel: Panel, found: _Findings, suspicions: list[Suspicion], typical: float) -> dict[str, Any]:
+def _facts(panel: Panel, findings: _Findings, suspicions: list[Suspicion], typical: float) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "panel": len(panel),
-        "largest_residual_cosine": None if np.isnan(found.nearest).all() else float(np.nanmax(found.nearest)),
-        "largest_copied_group": int(found.group_size.max()),
+        "largest_residual_cosine": None if np.isnan(findings.nearest).all() else float(np.nanmax(findings.nearest)),
+        "largest_copied_group": int(findings.group_size.max()),
         "typical_length": typical,
     }
     if suspicions:
