@@ -281,8 +281,8 @@ def test_a_command_that_exists_is_understood(line):
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("sweep", "no such command: sweep"),
-        ("data lost", "no such command: lost"),
+        ("sweep", "No such command 'sweep'"),
+        ("data lost", "No such command 'lost'"),
         ("run --epochs 3", "No such option.*--epochs"),
         ("run --rounds", "requires an argument"),
         ("run a.toml b.toml", "unexpected argument: b.toml"),
