@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 EXTRAS = {
-    "torch": "sim",
-    "sklearn": "sim",
-    "matplotlib": "sim",
-    "jinja2": "sim",
-    "flwr": "flower",
-    "ray": "simulation",
+    "torch": ("torch", "sim"),
+    "sklearn": ("scikit-learn", "sim"),
+    "matplotlib": ("matplotlib", "sim"),
+    "jinja2": ("Jinja2", "sim"),
+    "flwr": ("Flower", "flower"),
+    "ray": ("Ray", "simulation"),
 }
-"""Optional modules, and the extra of ``pip install 'mabrfl[...]'`` that installs each."""
+"""Optional modules: the name of each package, and the extra of ``pip install 'mabrfl[...]'`` that installs it."""
 
 KILL_SIGNALS = {getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGKILL", "SIGHUP")}
 """Signals that a user or the system sends to end a process; any other signal means that the process crashed."""
@@ -111,8 +111,8 @@ def extra_needed(purpose: str) -> Iterator[None]:
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS:
             raise
-        message = f"{purpose} needs {module}: pip install 'mabrfl[{EXTRAS[module]}]'"
-        raise MissingExtraError(message, name=module) from error
+        package, extra = EXTRAS[module]
+        raise MissingExtraError(f"{purpose} needs {package}: pip install 'mabrfl[{extra}]'", name=module) from error
 
 
 def require(module: str, purpose: str) -> None:
