@@ -1,4 +1,4 @@
-# Two commands are enough: `make demo` and `make test`. Each sets up what it needs in .venv first.
+# Two commands are enough: `make demo` and `make test`. Each first installs into .venv what it needs.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -17,7 +17,7 @@ PACK_FLAGS ?=
 
 BIN := $(VENV)/bin
 MADE := $(VENV)/.made
-RUNTIME := $(VENV)/.installed
+SIM := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 PINS := pyproject.toml constraints.txt src/mabrfl/_version.py
 
@@ -37,7 +37,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo "  Settings: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) PIP_FLAGS= ARGS= BUDGET=$(BUDGET) PACK_FLAGS= MABRFL_DATA=$(MABRFL_DATA)"
 
-demo: $(RUNTIME) ## MAB-RFL against FedAvg under attack, on digits, in about a minute (no network once set up)
+demo: $(SIM) ## MAB-RFL against FedAvg under attack, on digits, in about a minute (no network once set up)
 	$(BIN)/mabrfl demo $(ARGS)
 
 test: $(DEV) ## All tests but the slow ones
@@ -46,14 +46,14 @@ test: $(DEV) ## All tests but the slow ones
 test-slow: $(DEV) ## The slow tests: whole runs on MNIST (set MABRFL_DATA, or have them fetched) and of Flower
 	$(ONE_THREAD) $(BIN)/python -m pytest -q -m slow $(ARGS)
 
-bench: $(DEV) ## Speed of a round, of the server step and of the Flower strategy, beside what they stand on
+bench: $(DEV) ## Speed of starting, of a round, of the server step and of the Flower strategy, each as a ratio
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-results: $(RUNTIME) ## Every table and figure in results/, made anew from the packed files there
+results: $(SIM) ## Every table and figure in results/, made anew from the packed files there
 	$(BIN)/mabrfl render $(or $(wildcard results/*.json.gz),$(error there are no results/*.json.gz))
 
 # Code 9: some cells failed, which the packed results say as well. After anything else there may be nothing to pack.
-sweeps: $(RUNTIME) ## Go on with the experiments from results/ and put what is done there; at most BUDGET for each
+sweeps: $(SIM) ## Go on with the experiments from results/ and put what is done there; at most BUDGET for each
 	@left=; for name in $(SWEEPS); do \
 		packed=results/$$name.json.gz; from=; \
 		for one in $$name:$$name $(SHARED); do \
@@ -96,11 +96,12 @@ $(MADE):
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# Order-only: the environment is made once, whatever its age; what is in it follows the pins.
-$(RUNTIME): $(PINS) | $(MADE)
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt $(PIP_FLAGS) -e .
+# Order-only: the environment is made once, whatever its age; the packages in it follow the pins.
+# mabrfl[sim] is the simulator with its pictures; mabrfl[dev] has all extras and the tools.
+$(SIM): $(PINS) | $(MADE)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt $(PIP_FLAGS) -e '.[sim]'
 	@touch $@
 
 $(DEV): $(PINS) | $(MADE)
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt $(PIP_FLAGS) -e '.[dev]'
-	@touch $(RUNTIME) $@
+	@touch $(SIM) $@

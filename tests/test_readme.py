@@ -115,11 +115,11 @@ def usage_problem(command: click.Command, words: list[str]) -> str | None:
     context = click.Context(command, info_name=command.name)
     try:
         _, rest, _ = command.make_parser(context).parse_args(list(words))
+        if isinstance(command, click.Group) and rest:
+            _, chosen, rest = command.resolve_command(context, rest)
+            return usage_problem(chosen, rest) if chosen else None
     except click.UsageError as error:
         return error.format_message()
-    if isinstance(command, click.Group) and rest:
-        chosen = command.get_command(context, rest[0])
-        return usage_problem(chosen, rest[1:]) if chosen else f"no such command: {rest[0]}"
     return f"unexpected argument: {' '.join(rest)}" if rest else None
 
 
@@ -281,8 +281,8 @@ def test_a_command_that_exists_is_understood(line):
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("sweep", "no such command: sweep"),
-        ("data lost", "no such command: lost"),
+        ("sweep", "No such command 'sweep'"),
+        ("data lost", "No such command 'lost'"),
         ("run --epochs 3", "No such option.*--epochs"),
         ("run --rounds", "requires an argument"),
         ("run a.toml b.toml", "unexpected argument: b.toml"),

@@ -1,13 +1,29 @@
-"""What can go wrong, one class per kind of cause, each with the command line's exit code."""
+"""The errors of this package: one class per kind of cause, each with the exit code of the command line."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+EXTRAS = {
+    "torch": ("torch", "sim"),
+    "sklearn": ("scikit-learn", "sim"),
+    "matplotlib": ("matplotlib", "sim"),
+    "jinja2": ("Jinja2", "sim"),
+    "flwr": ("Flower", "flower"),
+    "ray": ("Ray", "simulation"),
+}
+"""Optional modules: the name of each package, and the extra of ``pip install 'mabrfl[...]'`` that installs it."""
+
+KILL_SIGNALS = {getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGKILL", "SIGHUP")}
+"""Signals that a user or the system sends to end a process; any other signal means that the process crashed."""
 
 
 class MabRflError(Exception):
-    """Base of every error this package raises on purpose; the message is meant for a person."""
+    """Base class of every error that this package raises on purpose; the message is written for a person."""
 
     exit_code = 1
 
@@ -19,47 +35,108 @@ class ConfigError(MabRflError):
 
 
 class DatasetError(MabRflError):
-    """A data set is missing, corrupt, truncated, or cannot be partitioned as asked."""
+    """A data set is missing, corrupt, truncated, or cannot be partitioned as requested."""
 
     exit_code = 4
 
 
 class StateError(MabRflError):
-    """A saved state does not fit, or calls come in an order that makes no sense."""
+    """A saved state does not fit, or calls come in the wrong order."""
 
     exit_code = 5
 
 
 class OutputError(MabRflError):
-    """Results cannot be written where they were asked for."""
+    """Results cannot be written to the requested place."""
 
     exit_code = 6
 
 
 class DiskError(OutputError):
-    """The disk that results go to is full, or cannot be written any more: no fault of whoever wanted to write."""
+    """The disk for the results is full or has become read-only; the run itself did nothing wrong."""
 
 
 class KilledError(MabRflError):
-    """A process at work was killed from outside, by a user or for want of memory: no fault of what it worked on."""
+    """A user or the system (out of memory) killed a process; the work itself did nothing wrong."""
 
 
 class QuorumError(MabRflError):
-    """A rule's theorem asks for more clients than there are (only raised in strict mode)."""
+    """The theorem of a rule requires more clients than there are (raised in strict mode only)."""
 
     exit_code = 7
 
 
 class KnowledgeError(MabRflError):
-    """An attack looked at something its declared knowledge does not include."""
+    """An attack read something that its declared knowledge does not include."""
 
     exit_code = 8
 
 
 class SweepError(MabRflError):
-    """Some cells of a sweep failed, or their processes were killed; all the others were run."""
+    """Some cells of a sweep failed, or their processes were killed; all others were run."""
 
     exit_code = 9
+
+
+class MissingExtraError(MabRflError, ImportError):
+    """An optional dependency is not installed; the message says which extra installs it."""
+
+    exit_code = 10
+
+
+@contextmanager
+def extra_needed(purpose: str) -> Iterator[None]:
+    """Import optional modules in this block; if one is not installed, say which extra installs it.
+
+    Parameters
+    ----------
+    purpose
+        The part of the package that needs the import: the subject of the message.
+
+    Raises
+    ------
+    MissingExtraError
+        If a module of :data:`EXTRAS` is missing. Other import errors stay as they are.
+
+    Examples
+    --------
+    >>> with extra_needed("the simulator"):
+    ...     raise ModuleNotFoundError(name="torch.nn")
+    Traceback (most recent call last):
+    mabrfl.errors.MissingExtraError: the simulator needs torch: pip install 'mabrfl[sim]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRAS:
+            raise
+        package, extra = EXTRAS[module]
+        raise MissingExtraError(f"{purpose} needs {package}: pip install 'mabrfl[{extra}]'", name=module) from error
+
+
+def require(module: str, purpose: str) -> None:
+    """Check that an optional module is installed, without importing it.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not.
+    """
+    with extra_needed(purpose):
+        if find_spec(module) is None:
+            raise ModuleNotFoundError(name=module)
+
+
+def was_killed(code: int | None) -> bool:
+    """Return whether an exit code, as :mod:`multiprocessing` reports it, is that of a killed process.
+
+    Examples
+    --------
+    >>> was_killed(-9), was_killed(-11), was_killed(1), was_killed(None)
+    (True, False, False, False)
+    """
+    return code is not None and code < 0 and -code in KILL_SIGNALS
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

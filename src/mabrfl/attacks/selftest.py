@@ -20,15 +20,17 @@ from functools import cache
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from mabrfl.attacks._network import CLASSES, Labels, initial_weights, predicted, train
 from mabrfl.attacks.base import Attack, FunctionAttack, as_attack, craft
 from mabrfl.attacks.view import AttackerView, Secrets
 from mabrfl.checks import check_positive, check_whole
-from mabrfl.errors import ConfigError
+from mabrfl.errors import ConfigError, extra_needed
 from mabrfl.rng import digest, generator
 from mabrfl.updates import Floats, Outcome, Verdict
+
+with extra_needed("the self-test of attacks"):
+    from sklearn.datasets import load_digits
 
 TEST_EXAMPLES, CLIENT_EXAMPLES = 597, 64
 

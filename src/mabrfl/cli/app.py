@@ -1,34 +1,73 @@
-"""The ``mabrfl`` command's sub-commands."""
+"""The ``mabrfl`` command and its sub-commands; the code of a sub-command is imported when it is called."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Annotated
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from mabrfl._version import __version__
-from mabrfl.cli import audit, data, demo, listing, pack, plot, render, run, sweep, table
-from mabrfl.cli import report as report_page
 from mabrfl.cli.once import OnceCommand
+from mabrfl.cli.stopping import signals_wait
+
+COMMANDS = {
+    "run": ("run:run", "Run a federation, show it live, and record it."),
+    "sweep": ("sweep:sweep", "Run every cell of a sweep that is not done yet."),
+    "table": ("table:table", "Show results in the layout of the paper's Table 1."),
+    "plot": ("plot:plot", "Draw results: the paper's figures, and what it does not show."),
+    "report": ("report:report", "Write results as one HTML file that needs no network."),
+    "pack": ("pack:pack", "Pack results into one small file for table, plot and report."),
+    "render": ("render:render", "Write every table and figure of packed results into a folder beside them."),
+    "demo": (
+        "demo:demo",
+        "Show MAB-RFL against FedAvg: embedded data, no network, 30 % attackers, well under 90 seconds.",
+    ),
+    "list": (
+        "listing:listing",
+        "Show the defenses, selectors, attacks, models and data sets there are, with one line each.",
+    ),
+    "audit": ("audit:app", "Check and read the audit of a Flower strategy."),
+    "data": ("data:app", "List, fetch and check the data sets."),
+}
+"""Each sub-command: its function or group in ``mabrfl.cli``, and its line in ``mabrfl --help``."""
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows the name and the help line of its commands, and imports a command when it is called."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the arguments name, imported."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and load_command(str(command.name)), rest
+
+
+def load_command(name: str) -> click.Command:
+    """Import a sub-command and return it."""
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    with signals_wait():
+        target = getattr(import_module(f"mabrfl.cli.{module}"), attribute)
+    if isinstance(target, typer.Typer):
+        return typer.main.get_group(target)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single.command(name, cls=OnceCommand)(target)
+    return typer.main.get_command(single)
+
 
 app = typer.Typer(
     name="mabrfl",
+    cls=LazyGroup,
     help="Robust federated learning with adaptive client selection (MAB-RFL): run it, attack it, compare it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run", cls=OnceCommand)(run.run)
-app.command("sweep", cls=OnceCommand)(sweep.sweep)
-app.command("table", cls=OnceCommand)(table.table)
-app.command("plot", cls=OnceCommand)(plot.plot)
-app.command("report", cls=OnceCommand)(report_page.report)
-app.command("pack", cls=OnceCommand)(pack.pack)
-app.command("render", cls=OnceCommand)(render.render)
-app.command("demo", cls=OnceCommand)(demo.demo)
-app.command("list", cls=OnceCommand)(listing.listing)
-app.add_typer(audit.app, name="audit")
-app.add_typer(data.app, name="data")
+for _name, (_, _line) in COMMANDS.items():
+    app.command(_name, help=_line)(lambda: None)
 
 
 def _show_version(wanted: bool) -> None:

@@ -17,6 +17,7 @@ from mabrfl.cli.once import whole_number
 from mabrfl.cli.run_summary import comparison, show_interruption
 from mabrfl.cli.stopping import Stopped
 from mabrfl.config import load_config, resolve
+from mabrfl.errors import require
 from mabrfl.recording import RunFolder
 from mabrfl.recording.evaluation import attacker_ids
 from mabrfl.recording.ownership import PICTURES, holds_run, reserved
@@ -39,6 +40,8 @@ def demo(
 
 
 def _demo(folder: Path, *, force: bool, rounds: int, seed: int) -> None:
+    for module in ("torch", "matplotlib"):
+        require(module, "the demo")
     console = Console()
     # The pictures of both runs lie beside their folders.
     ours = any(holds_run(folder / defense) for defense in DEFENSES)

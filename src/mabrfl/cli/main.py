@@ -1,6 +1,6 @@
-"""The ``mabrfl`` command: how it begins, and how mistakes and interruptions end it.
+"""The ``mabrfl`` command: its start, and its end after a mistake or an interruption.
 
-What it needs is imported by :func:`main`, which takes a second in which somebody may press Ctrl-C.
+:func:`main` imports the rest, because a user may press Ctrl-C in the meantime.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from mabrfl.cli.stopping import Stopped, signals_wait, stop_on_sigterm
-from mabrfl.errors import MabRflError
+from mabrfl.errors import MabRflError, extra_needed
 
 INTERRUPTED = 130
 OUTPUT_LOST = 1
 
-_LOST = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
-"""What the operating system says when nobody reads standard output, or the disk it goes to is full or gone."""
+_OUTPUT_ERRORS = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
+"""The errors of a standard output that is closed, or that goes to a disk that is full or gone."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; a user's mistake is one line on stderr.
 
-    Codes: 0 done; 1 standard output was closed or is full; 2 wrong usage; 3 to 9 the kinds of :mod:`mabrfl.errors`;
+    Codes: 0 done; 1 standard output was closed or is full; 2 wrong usage; 3 to 10 the kinds of :mod:`mabrfl.errors`;
     130 Ctrl-C; 143 terminated.
     """
     _prepare()
@@ -37,12 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
                 from mabrfl.cli.app import app
             try:
-                code = typer.main.get_command(app).main(
-                    args=None if arguments is None else list(arguments), prog_name="mabrfl", standalone_mode=False
-                )
+                with extra_needed("this command"):
+                    code = typer.main.get_command(app).main(
+                        args=None if arguments is None else list(arguments), prog_name="mabrfl", standalone_mode=False
+                    )
                 sys.stdout.flush()
             except (click.ClickException, MabRflError) as error:
-                return _failed(error)
+                return _report_mistake(error)
             except click.Abort:
                 return INTERRUPTED
     except KeyboardInterrupt:
@@ -50,34 +51,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Stopped as stopped:
         return stopped.exit_code
     except OSError as error:
-        if error.errno not in _LOST or error.filename is not None:
+        if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
             raise
-        return _lost_output(error)
+        return _report_output_error(error)
     return code if isinstance(code, int) else 0
 
 
 def _prepare() -> None:
-    """Let users' own modules in the current folder be found, and odd terminals (or none) be written to."""
+    """Let imports find modules in the current folder, and make the output work with any terminal, or none."""
     sys.path.append(os.getcwd())
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            # Closed by whoever started this; the next file to be opened must not take its place.
+            # The parent process closed it; the next file that is opened must not get its number.
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open until the end)
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
 
 
-def _lost_output(error: OSError) -> int:
-    """Say that standard output takes no more; if it is a closed pipe, its reader has had enough and knows."""
-    # Whatever is still in the buffer has nowhere to go; without this the interpreter complains at exit.
+def _report_output_error(error: OSError) -> int:
+    """Report that standard output cannot be written; a closed pipe needs no report, its reader closed it."""
+    # The buffer still holds text that cannot be written; without this the interpreter complains at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if error.errno != errno.EPIPE:
         sys.stderr.write(f"error: cannot write to standard output: {error.strerror}\n")
     return OUTPUT_LOST
 
 
-def _failed(error: Any) -> int:
+def _report_mistake(error: Any) -> int:
     import click
     from rich.console import Console
     from rich.text import Text

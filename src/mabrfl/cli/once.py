@@ -15,15 +15,19 @@ from typer.utils import get_params_from_function
 
 
 class OnceCommand(TyperCommand):
-    """A command whose options may be given once each, where click would silently take the last."""
+    """A command that refuses an option given twice; click would silently take the last one."""
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        # Since version 8.5, click has a help of its own for arguments, and so typer's is gone.
-        silent = [one for one in self.params if isinstance(one, click.Argument) and not getattr(one, "help", None)]
-        told = get_params_from_function(inspect.unwrap(self.callback)) if silent and self.callback else {}
-        for argument in silent:
-            info = told[argument.name].default if argument.name in told else None
+    def __init__(self, *positional: Any, **settings: Any) -> None:
+        super().__init__(*positional, **settings)
+        # click 8.5 added a help text of its own to arguments, which hides typer's.
+        arguments_without_help = [
+            parameter
+            for parameter in self.params
+            if isinstance(parameter, click.Argument) and not getattr(parameter, "help", None)
+        ]
+        declared = get_params_from_function(inspect.unwrap(self.callback)) if self.callback else {}
+        for argument in arguments_without_help:
+            info = declared[argument.name].default if argument.name in declared else None
             if isinstance(info, ArgumentInfo):
                 argument.help = info.help
 
@@ -37,7 +41,7 @@ class OnceCommand(TyperCommand):
 
 
 def whole_number(text: str | int) -> int:
-    """Parse an integer written in ASCII digits; ``int`` alone would take those of every script."""
+    """Parse an integer written in ASCII digits; ``int`` alone accepts the digits of every script."""
     text = str(text)
     if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
         raise typer.BadParameter(f"{text!r} is not a whole number")

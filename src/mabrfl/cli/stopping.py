@@ -1,4 +1,4 @@
-"""Termination as an exception, so that what was recorded is finished properly."""
+"""SIGTERM as an exception, so that a run can close its files properly."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class Stopped(BaseException):
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM wait for the end of this block, which imports something; a second one ends the process.
+    """Delay Ctrl-C and SIGTERM to the end of this block, which imports modules; a second signal ends the process.
 
-    An exception out of nowhere in the middle of an import is swallowed by some libraries, and leaves others half
-    imported, which then say something else.
+    Some libraries swallow an exception that arrives in the middle of an import; others stay half imported and fail
+    later with another error.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the signature is the operating system's)
-        if came:
+        if received:
             os._exit(128 + number)
-        came.append(number)
+        received.append(number)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -41,14 +41,14 @@ def signals_wait() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        if came:
-            # As if it came now; whatever went wrong meanwhile is no longer of interest.
-            signal.raise_signal(came[0])
+        if received:
+            # Raise it now; errors of the block no longer matter.
+            signal.raise_signal(received[0])
 
 
 @contextmanager
 def stop_on_sigterm() -> Iterator[None]:
-    """Raise :class:`Stopped` in here when SIGTERM arrives."""
+    """Raise :class:`Stopped` in this block when SIGTERM arrives."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -20,7 +20,7 @@ from mabrfl.cli.once import duration, share_or_count, whole_number
 from mabrfl.cli.run import parse_value
 from mabrfl.cli.stopping import Stopped
 from mabrfl.cli.sweep_live import monitor_for
-from mabrfl.errors import ConfigError, DiskError, SweepError
+from mabrfl.errors import ConfigError, DiskError, SweepError, require
 from mabrfl.sweeps.adoption import adoptable, with_adopted
 from mabrfl.sweeps.cells import PlannedCell, Typed, select
 from mabrfl.sweeps.locking import refuse_foreign_folder
@@ -126,6 +126,7 @@ def sweep(  # the options document themselves
             workers=workers,
         )
         return
+    require("torch", "the simulator")
     again = _command(
         file,
         {

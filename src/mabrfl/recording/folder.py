@@ -12,14 +12,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 try:
     import fcntl
 except ImportError:  # pragma: no cover (Windows)
     fcntl = None  # type: ignore[assignment]
 
-from mabrfl.closing import Closing
 from mabrfl.errors import DiskError, OutputError, StateError
 from mabrfl.recording.atomic import remove_leftovers, sync_folder, write_all, write_atomically
 from mabrfl.recording.checkpoint import remove_checkpoints, save_checkpoint
@@ -43,7 +42,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 _LOCK_SECONDS = 0.05
 
 
-class RunFolder(Closing):
+class RunFolder:
     """The folder of one run; make it with :meth:`create` or :meth:`resume`, and use it as a context manager.
 
     Examples
@@ -197,8 +196,14 @@ class RunFolder(Closing):
                 sync_folder(self.path)
                 remove_checkpoints(self.checkpoints)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()
+
     def close(self) -> None:
-        """Let go of the folder; harmless if done twice."""
+        """Release the folder; a second call does nothing."""
         with explained(self.path):
             self._rounds.close()
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl import catalog
 from mabrfl.attacks import Attack, as_attack
-from mabrfl.closing import Closing
 from mabrfl.config import ResolvedConfig, RunConfig, resolve
 from mabrfl.defense import Defense
 from mabrfl.defense_state import restore
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class Simulation(Closing):
+class Simulation:
     """A federation, its defense and its attack, ready to run. Use it as a context manager.
 
     Everything is an object here, so that any model, data set, defense and attack will do;
@@ -144,6 +143,12 @@ class Simulation(Closing):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"the state of a simulation is malformed: {error}") from error
         self.round, self.model = number, model
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Stop the workers."""

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from mabrfl.errors import DiskError, SweepError
-from mabrfl.killing import was_killed
+from mabrfl.errors import DiskError, SweepError, was_killed
 from mabrfl.recording import remove_checkpoints
 from mabrfl.recording.atomic import remove_leftovers, replace_file, write_atomically
 from mabrfl.recording.folder import CHECKPOINTS, explained

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
+from mabrfl.errors import extra_needed
 from mabrfl.rng import digest
 from mabrfl.simulation.data.dataset import Dataset
+
+with extra_needed("the data set 'digits'"):
+    from sklearn.datasets import load_digits
 
 NUM_TEST = 360
 

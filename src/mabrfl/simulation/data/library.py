@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
-from mabrfl.errors import ConfigError, DatasetError, suggest
+from mabrfl.errors import ConfigError, DatasetError, MissingExtraError, require, suggest
 from mabrfl.simulation.data import cifar
 from mabrfl.simulation.data.dataset import Dataset
 from mabrfl.simulation.data.download import download_collection
@@ -38,7 +38,7 @@ Status = Literal["embedded", "official", "differs", "broken", "missing"]
 
 
 @dataclass(frozen=True)
-class Report:
+class DatasetCheck:
     """What :func:`check` found out about one data set.
 
     Attributes
@@ -136,23 +136,27 @@ def fetch(name: str, *, force: bool = False, into: Path | None = None, progress:
     return _fetch(collection, into.expanduser() if into else cache_folder(), force=force, progress=progress)
 
 
-def check(name: str) -> Report:
+def check(name: str) -> DatasetCheck:
     """Verify the files of a data set: structure always, SHA-256 against the official files."""
     collection = _collection(name)
     if collection is None:
-        return Report(name, "embedded", None, "comes with scikit-learn")
+        try:
+            require("sklearn", f"the data set '{name}'")
+        except MissingExtraError as error:
+            return DatasetCheck(name, "missing", None, str(error))
+        return DatasetCheck(name, "embedded", None, "comes with scikit-learn")
     folder = locate(name)
     if folder is None:
-        return Report(name, "missing", None, f"not on this machine; get it with: mabrfl data fetch {name}")
+        return DatasetCheck(name, "missing", None, f"not on this machine; get it with: mabrfl data fetch {name}")
     try:
         _read(collection, folder)
         different = [f.name for f in collection.files if not is_official(_file(folder, f.name), f)]
     except DatasetError as error:
-        return Report(name, "broken", folder, str(error))
+        return DatasetCheck(name, "broken", folder, str(error))
     if different:
         which = "in every file" if len(different) == len(collection.files) else f"in {', '.join(different)}"
-        return Report(name, "differs", folder, f"content differs from the official files {which}")
-    return Report(name, "official", folder, "all files have the official SHA-256")
+        return DatasetCheck(name, "differs", folder, f"content differs from the official files {which}")
+    return DatasetCheck(name, "official", folder, "all files have the official SHA-256")
 
 
 def _fetch(collection: Collection, root: Path, *, force: bool = False, progress: bool | None = None) -> Path:

@@ -1,6 +1,11 @@
 """Local training: the models, one client's loop, and an engine that trains many clients at once."""
 
 from mabrfl.buffers import merge_buffers
+from mabrfl.errors import extra_needed
+
+with extra_needed("the simulator"):
+    import torch  # noqa: F401 (every module of this folder needs it)
+
 from mabrfl.simulation.training.engine import Engine, Evaluation, Trained
 from mabrfl.simulation.training.flat import flatten, float_buffers, trainable, unflatten
 from mabrfl.simulation.training.local import Shard, TrainingOptions, train_client

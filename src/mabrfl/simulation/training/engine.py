@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from mabrfl.closing import Closing
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.simulation.training import checks
 from mabrfl.simulation.training.flat import Float32, flatten, float_buffers, size, trainable
@@ -66,7 +65,7 @@ class Evaluation:
     attack_success: float | None = None
 
 
-class Engine(Closing):
+class Engine:
     """Local training and evaluation of a federation, on any number of processes with the same result.
 
     Use it as a context manager, or call :meth:`close`.
@@ -263,6 +262,12 @@ class Engine(Closing):
         new_moments = checks.saved_array(state, "moments", (len(clients), *moments.shape[1:]), np.float32)
         steps[:] = 0
         steps[clients], moments[clients] = new_steps, new_moments
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Stop the workers; the engine cannot be used afterwards. May be called again."""

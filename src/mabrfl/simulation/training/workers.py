@@ -24,8 +24,7 @@ from typing import Any, Protocol
 
 import torch
 
-from mabrfl.errors import ConfigError, KilledError, MabRflError, StateError
-from mabrfl.killing import was_killed
+from mabrfl.errors import ConfigError, KilledError, MabRflError, StateError, was_killed
 from mabrfl.simulation.training.shared_memory import SharedArray, StartMethod
 from mabrfl.simulation.training.trainer import Task, Trainer
 

@@ -1,0 +1,118 @@
+"""The core works without the optional packages; whatever needs one of them says which extra installs it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+
+from mabrfl.errors import EXTRAS, MissingExtraError, extra_needed
+from without_extras import ROOT, SIM, run_without
+
+EXIT_CODE = MissingExtraError.exit_code
+FIGURE = str(ROOT / "results" / "figure1b.json.gz")
+NEEDS_TORCH = "the simulator needs torch: pip install 'mabrfl[sim]'"
+
+IMPORT_ALL = """
+import importlib, pkgutil, mabrfl
+
+for module in pkgutil.walk_packages(mabrfl.__path__, "mabrfl."):
+    if module.name.endswith("__main__") or module.name == "mabrfl.sweeps.preload":
+        continue
+    try:
+        importlib.import_module(module.name)
+    except ImportError as error:
+        extra_is_named = "pip install 'mabrfl[" in str(error)
+        print(module.name, "extra" if extra_is_named else (error.name or "").partition(".")[0] or "?")
+"""
+
+STRATEGY = """
+from flower_grid import MemoryGrid, honest, model, pretend_a_task
+from mabrfl.flower import MabRflStrategy
+
+pretend_a_task()
+strategy = MabRflStrategy(seed=3, min_available_nodes=10, fraction_evaluate=0.0, state_dir="state")
+strategy.start(MemoryGrid({node: honest(node) for node in range(1, 11)}), model(), num_rounds=2, timeout=60.0)
+print(len(strategy.defense.reputation))
+"""
+
+
+def own_loop() -> str:
+    """The README's loop for a server of one's own."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    [block] = [block for block in blocks if "import MabRfl, Updates" in block]
+    return block
+
+
+def test_the_loop_of_the_readme_needs_none_of_the_optional_packages(tmp_path):
+    printed = run_without(tmp_path, EXTRAS, ["-c", own_loop()]).stdout
+    assert "mallory" in printed
+
+
+def test_the_flower_strategy_and_the_audit_need_nothing_of_the_simulator(tmp_path):
+    pytest.importorskip("flwr")
+    assert run_without(tmp_path, SIM, ["-c", STRATEGY]).stdout.split()[-1] == "10"
+    verified = run_without(tmp_path, EXTRAS, ["-m", "mabrfl", "audit", "verify", "state"])
+    assert "lines, unbroken" in verified.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["--help"], "Run a federation, show it live, and record it."),
+        (["list"], "mnist-cnn-small"),
+        (["table", FIGURE], "97.63 ± 0.22"),
+        (["data", "check", "digits"], "the data set 'digits' needs scikit-learn: pip install 'mabrfl[sim]'"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_commands_that_need_no_optional_package_work_without_them(tmp_path, arguments, shown):
+    assert shown in run_without(tmp_path, EXTRAS, ["-m", "mabrfl", *arguments], check=False).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], NEEDS_TORCH),
+        (["sweep", "two.toml"], NEEDS_TORCH),
+        (["demo"], "the demo needs torch: pip install 'mabrfl[sim]'"),
+        (["plot", FIGURE], "this command needs matplotlib: pip install 'mabrfl[sim]'"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_command_that_needs_more_says_which_extra_and_leaves_nothing_behind(tmp_path, arguments, message):
+    (tmp_path / "two.toml").write_text('name = "two"\n[base]\nrounds = 1\n[axes]\nseed = [0, 1]\n', encoding="utf-8")
+    run = run_without(tmp_path, EXTRAS, ["-m", "mabrfl", *arguments], check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (EXIT_CODE, "", f"error: {message}\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hook", "two.toml"]
+
+
+def test_the_simulator_from_python_says_which_extra_it_needs(tmp_path):
+    code = "import mabrfl\ntry:\n    mabrfl.simulate\nexcept ImportError as error:\n    print(error)"
+    assert run_without(tmp_path, EXTRAS, ["-c", code]).stdout == f"{NEEDS_TORCH}\n"
+
+
+def test_every_module_imports_or_fails_for_want_of_an_optional_package(tmp_path):
+    failures = dict(line.split() for line in run_without(tmp_path, EXTRAS, ["-c", IMPORT_ALL]).stdout.splitlines())
+    assert set(failures.values()) <= {"extra", *EXTRAS}
+    rooms = {".".join(module.split(".")[:2]) for module in failures}
+    assert rooms == {"mabrfl.attacks", "mabrfl.flower", "mabrfl.reports", "mabrfl.simulation"}
+
+
+def test_every_optional_package_is_in_the_extra_that_its_message_names():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    in_messages = {package.lower() for package, extra in EXTRAS.values() if extra == "sim"}
+    assert {Requirement(line).name for line in extras["sim"]} == in_messages
+    assert {extra for _, extra in EXTRAS.values()} | {"all", "dev"} == set(extras)
+
+
+def test_a_missing_module_of_somebody_else_is_no_missing_extra():
+    with pytest.raises(ModuleNotFoundError, match="own_helper"), extra_needed("X"):
+        import own_helper  # noqa: F401
+
+
+def test_the_check_for_a_package_does_not_import_it(tmp_path):
+    code = "import sys; from mabrfl.errors import require; require('torch', 'X'); print('torch' in sys.modules)"
+    assert run_without(tmp_path, [], ["-c", code]).stdout == "False\n"
