@@ -1,4 +1,4 @@
-"""The nouns: what clients send, what a rule sees, what it decides, and what comes of it."""
+"""The data of a round at the server: updates, the input and output of selectors and rules, the outcome."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mabrfl import vectors
+from mabrfl.errors import ConfigError
+from mabrfl.layout import Block, Layout, join
 from mabrfl.rng import ClientId, generator, uniforms
 
 Floats = NDArray[np.floating[Any]]
@@ -65,7 +67,7 @@ def expected_malicious(cohort: int, population: int, num_malicious: int) -> int:
 
 @dataclass(frozen=True)
 class Updates:
-    """What the clients of one round sent: local weights minus global weights, a row each.
+    """The updates of one round as clients sent them: local weights minus global weights, a row each.
 
     Parameters
     ----------
@@ -80,12 +82,16 @@ class Updates:
     dimension
         The length the server expects. By default the width of ``matrix``; for a sequence what most
         clients sent in the first round, so a server that takes rows as they come should declare it.
+    layout
+        The layers of the model in the order of a row, for rules that look at layers. Its size must be that of the
+        matrix; for a sequence it is the ``dimension``, if that is left out.
     """
 
     ids: Sequence[ClientId]
     matrix: Floats | Sequence[ArrayLike]
     num_examples: Sequence[float] | NDArray[Any] | None = None
     dimension: int | None = None
+    layout: Layout | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", [as_client_id(client) for client in self.ids])
@@ -93,11 +99,21 @@ class Updates:
             raise ValueError(f"one id per row: got {len(self.ids)} ids for {len(self.matrix)} rows")
         if self.num_examples is not None and len(self.num_examples) != len(self.ids):
             raise ValueError(f"one count per row: got {len(self.num_examples)} counts for {len(self.ids)} rows")
+        if self.layout is not None:
+            self._check_layout(self.layout.size)
+
+    def _check_layout(self, size: int) -> None:
+        width = self.matrix.shape[1] if isinstance(self.matrix, np.ndarray) and self.matrix.ndim == 2 else None
+        if width is None and self.dimension is None:
+            object.__setattr__(self, "dimension", size)
+        for thing, length in (("the matrix", width), ("dimension", self.dimension)):
+            if length not in (None, size):
+                raise ConfigError(f"the layout has {size} numbers, {thing} {length}; they must be the same")
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a selector sees: who could take part, and what is believed of each."""
+    """The input of a selector: the clients that could take part, and the beliefs about each."""
 
     ids: tuple[ClientId, ...]
     benign: NDArray[np.float64]
@@ -116,7 +132,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a selector may return instead of a plain list: the ids, and what happened on the way."""
+    """The output of a selector, if it has events to report; a plain list of ids will do as well."""
 
     ids: Sequence[ClientId]
     events: tuple[str, ...] = ()
@@ -124,7 +140,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Cohort:
-    """What a rule sees: the well-formed updates of one round, in canonical order of their ids.
+    """The input of a rule: the well-formed updates of one round, in canonical order of their ids.
 
     Attributes
     ----------
@@ -144,6 +160,8 @@ class Cohort:
         Root of the named random streams.
     reputation
         ``{id: (B, M)}`` of every client known to the defense, as before this round.
+    layout
+        The layers of the model, if the server knows them.
     """
 
     ids: tuple[ClientId, ...]
@@ -154,6 +172,7 @@ class Cohort:
     population: int
     seed: int = 0
     reputation: Mapping[ClientId, tuple[float, float]] = field(default_factory=dict)
+    layout: Layout | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -173,6 +192,34 @@ class Cohort:
         """The ``(n, n)`` matrix of squared Euclidean distances."""
         return vectors.squared_distances(self.gram)
 
+    @cached_property
+    def blocks(self) -> dict[str, Block]:
+        """The Gram matrix, cosines and norms of each layer, by its name, in order of the layout.
+
+        All are computed when first asked for, in one pass with ``gram``, whose bytes are the same with and
+        without it. The layers' Gram matrices add up to ``gram`` up to rounding; see :func:`vectors.block_grams`.
+
+        Raises
+        ------
+        ConfigError
+            If the updates came without a layout.
+        """
+        if self.layout is None:
+            raise ConfigError("cohort.blocks needs the layers of the model: Updates(ids, matrix, layout=...)")
+        gram, blocks = self.layout.blocks(self.matrix, self.norms)
+        vars(self).setdefault("gram", gram)
+        return blocks
+
+    def block(self, *layers: str) -> Block:
+        """Return several layers as one block: the sum of their Gram matrices.
+
+        Parameters
+        ----------
+        layers
+            Names of layers (keys of ``blocks``), each once.
+        """
+        return join(self.blocks, layers)
+
     def trust(self, ids: Sequence[ClientId]) -> NDArray[np.float64]:
         """Return B / (B + M) of these clients: how likely each is benign; 1/2 for unknown ones."""
         counts = np.array([self.reputation.get(client, (1.0, 1.0)) for client in ids]).reshape(-1, 2)
@@ -183,7 +230,7 @@ class Cohort:
         return generator(self.seed, purpose, self.round)
 
     def expected_malicious(self, num_malicious: int) -> int:
-        """How many of this cohort to take for malicious, when ``num_malicious`` of all clients are.
+        """Return how many clients of this cohort to expect to be malicious if ``num_malicious`` of all clients are.
 
         The share is scaled to the cohort's size, rounded up, and kept below one half.
         """
@@ -192,7 +239,7 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a rule decides about a cohort of n clients.
+    """The output of a rule: its decision about a cohort of n clients.
 
     Give either ``weights`` (the step is ``weights @ rows``) or, for rules that are no weighted sum,
     the ``step`` itself. Everything else has a sensible default.
@@ -202,7 +249,7 @@ class Decision:
     weights
         One weight per row of ``rows``.
     rows
-        What the weights apply to; the cohort's own matrix if left out.
+        The rows that the weights apply to; the cohort's own matrix if left out.
     step
         The ``(d,)`` step, for coordinate-wise rules.
     reasons
@@ -214,7 +261,7 @@ class Decision:
         How much each verdict counts for its client's reputation, from 0 (not at all) to 1, as all do
         if left out. Negative: on suspicion, the update is used and yet counts against its sender.
     events
-        What happened to the round as a whole ("no-survivors", "equal-clusters", ...).
+        Events that concern the round as a whole ("no-survivors", "equal-clusters", ...).
     facts
         Plain numbers about the round ("threshold", "cluster_cosine", ...), for the record.
     """
@@ -231,7 +278,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one client's update, why, and how much that counts for its reputation (-1 to 1)."""
+    """The result for one client: accepted or not, why, and how much it counts for its reputation (-1 to 1)."""
 
     accepted: bool
     reason: Reason
@@ -255,7 +302,7 @@ class Outcome:
     verdicts
         One :class:`Verdict` per client that sent something.
     events
-        What happened to the round as a whole, in words ("no-survivors", "random-subset", ...).
+        Events that concern the round as a whole ("no-survivors", "random-subset", ...).
     facts
         Plain numbers about the round, for the record.
     """

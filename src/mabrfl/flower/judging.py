@@ -8,23 +8,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from flwr.app import RecordDict
 
-from mabrfl.buffers import merge_buffers
 from mabrfl.defense import Defense
 from mabrfl.errors import QuorumError
 from mabrfl.flower.contract import Contract, Finding
 from mabrfl.flower.dispatch import Arrival
 from mabrfl.flower.problems import Problem
-from mabrfl.flower.schema import ModelSchema
+from mabrfl.global_model import GlobalModel
+from mabrfl.layout import Layout
 from mabrfl.rng import ClientId
 from mabrfl.updates import Floats, Outcome, Updates, canonical
-
-
-@dataclass(frozen=True)
-class Model:
-    """The global model as the server computes with it."""
-
-    weights: Floats
-    buffers: Floats
 
 
 @dataclass
@@ -50,14 +42,15 @@ class Desk:
     buffers: dict[ClientId, Floats] = field(default_factory=dict)
     examples: dict[ClientId, float] = field(default_factory=dict)
     contents: dict[ClientId, RecordDict] = field(default_factory=dict)
+    layout: Layout | None = None
 
 
-def unpack(arrivals: list[Arrival], model: Model, contract: Contract) -> Desk:
+def unpack(arrivals: list[Arrival], model: GlobalModel, contract: Contract) -> Desk:
     """Turn every reply into an update: its weights minus ours. Those not checked yet are checked here.
 
     The list is the desk's from now on, and is emptied of what is not needed any more as the matrix is filled.
     """
-    desk = Desk(arrivals)
+    desk = Desk(arrivals, layout=contract.schema.layout)
     position = {arrival.client: k for k, arrival in enumerate(arrivals) if _concerns(arrival)}
     desk.clients = canonical(client for client in position if client is not None)
     desk.matrix = np.empty((len(desk.clients), contract.schema.dimension), contract.schema.dtype)
@@ -129,20 +122,9 @@ def _ask(defense: Defense, desk: Desk, rows: list[int], round_number: int, *, by
     clients = [desk.clients[k] for k in rows]
     matrix = desk.matrix if len(rows) == len(desk.clients) else desk.matrix[rows]
     counts = [desk.examples.get(client, 1.0) for client in clients] if by_examples else None
-    screening = defense.screen(Updates(clients, matrix, counts, desk.matrix.shape[1]), round=round_number)
+    updates = Updates(clients, matrix, counts, desk.matrix.shape[1], desk.layout)
+    screening = defense.screen(updates, round=round_number)
     defense.reward(screening)
     cohort = getattr(screening, "cohort", None)  # a defense of the user's own may have none
     norms = {} if cohort is None else dict(zip(cohort.ids, cohort.norms.tolist(), strict=True))
     return Judgement(defense.combine(screening), norms=norms)
-
-
-def move(model: Model, outcome: Outcome, buffers: Mapping[ClientId, Floats], schema: ModelSchema) -> Model | None:
-    """Move the model by the outcome's step; buffers are merged over the accepted clients, as in the simulator.
-
-    None if the sum could not be represented in the types of the model's arrays.
-    """
-    with np.errstate(over="ignore"):
-        weights = model.weights + outcome.step
-    rows = [buffers[client] for client in outcome.accepted if client in buffers]
-    merged = merge_buffers(np.stack(rows), model.buffers) if rows and model.buffers.size else model.buffers
-    return Model(weights, merged) if schema.is_finite(weights, merged) else None

@@ -1,6 +1,5 @@
 """Local training: the models, one client's loop, and an engine that trains many clients at once."""
 
-from mabrfl.buffers import merge_buffers
 from mabrfl.errors import extra_needed
 
 with extra_needed("the simulator"):
@@ -21,7 +20,6 @@ __all__ = [
     "flatten",
     "float_buffers",
     "initialise",
-    "merge_buffers",
     "train_client",
     "trainable",
     "unflatten",

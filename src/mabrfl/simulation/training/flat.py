@@ -3,8 +3,8 @@
 **What happens to buffers (BatchNorm's running statistics).** They are not part of the update that a
 defense sees: running variances can be thousands of times larger than weights, and a cosine over both
 would compare variances only. They travel beside the update, and the server sets each to the
-coordinate-wise median over the clients it accepted (:func:`mabrfl.buffers.merge_buffers`). Integer buffers, such as
-BatchNorm's count of batches, are left alone: every client starts from their initial values.
+coordinate-wise median over the clients it accepted (:func:`mabrfl.global_model.merge_buffers`). Integer buffers,
+such as BatchNorm's count of batches, are left alone: every client starts from their initial values.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mabrfl.layout import Layout
 from mabrfl.vectors import Floats
 
 Float32 = NDArray[np.float32]
@@ -24,6 +25,11 @@ Float32 = NDArray[np.float32]
 def trainable(model: nn.Module) -> list[Tensor]:
     """Return the parameters that training changes, in the order of ``named_parameters``."""
     return [parameter for _, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def layout_of(model: nn.Module) -> Layout:
+    """Return names and shapes of :func:`trainable`: the layout of the vector that :func:`flatten` makes of them."""
+    return Layout.of({name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad})
 
 
 def float_buffers(model: nn.Module) -> list[Tensor]:
