@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from mabrfl.reports.arrangement import MAB_RFL, Column, Row
+from mabrfl.reports.labels import MAB_RFL, Column, Row
 from mabrfl.reports.tables import Table, fair_means, shown
 
 
