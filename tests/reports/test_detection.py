@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mabrfl.errors import StateError
-from mabrfl.reports.conditions import conditions
+from mabrfl.reports.arrangement import conditions
 from mabrfl.reports.detection import Isolation, detection_table, has_detection
 from mabrfl.reports.detection_formats import DETECTION_FORMATS, detection_csv, detection_latex, detection_markdown
 from mabrfl.sweeps.packing import pack
@@ -42,7 +42,7 @@ def lines(cells: list[Cell], **options: Any) -> list[dict[str, str]]:
 
 
 def named(cells: list[Cell]) -> list[tuple[str, str, str, str]]:
-    return [(one.share, one.attack, one.column.label, one.rest) for one in conditions(cells)]
+    return [(one.row.share, one.row.label, one.column.label, one.rest) for one in conditions(cells)]
 
 
 def changed(cell: Cell, **parts: dict[str, Any]) -> Cell:
@@ -160,7 +160,7 @@ def test_less_clean_is_seed_by_seed_against_fedavg_without_attackers() -> None:
 )
 def test_what_ran_under_other_conditions_is_not_what_clean_means(other: dict[str, Any]) -> None:
     cells = [make_cell(97.0, **{"defense": "fedavg", **other}), make_cell(90.0, attack="sign-flip", attackers=0.3)]
-    (found,) = [row for row in detection_table(cells).rows if row.condition.attack == "Sign flip"]
+    (found,) = [row for row in detection_table(cells).rows if row.condition.row.label == "Sign flip"]
     assert found.difference is None
 
 

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from mabrfl.errors import ConfigError, OutputError, StateError
-from mabrfl.reports.arrangement import Column
 from mabrfl.reports.curves import curve, isolation_curve, selection_curves, share_curve
 from mabrfl.reports.drawing import LINES, render
 from mabrfl.reports.figures import CAPTIONS, FIGURES, draw, save_figures
+from mabrfl.reports.labels import Column
 from mabrfl.reports.panels import Panels, literal, looks
 from mabrfl.sweeps.results import Cell
 from result_folders import LAPTOP, make_cell
@@ -308,13 +308,13 @@ def test_a_line_of_uniform_selection_is_well_seen_on_white() -> None:
 
 
 def test_ways_of_sampling_look_as_in_the_figure_of_them() -> None:
-    columns = [Column("fedavg", "paper", "uniform", way=way) for way in ("random A", "random B", "rational")]
+    columns = [Column("fedavg", "paper", "uniform", sampling=way) for way in ("random A", "random B", "rational")]
     assert [look["color"] for look in looks(columns).values()] == list(LINES[:3])
 
 
 def test_a_defense_with_other_options_has_a_colour_of_its_own_and_the_plain_one_the_known_look() -> None:
     plain = [Column("mab-rfl", preset, "acs") for preset in ("paper", "hardened")]
-    told = Column("mab-rfl", "paper", "acs", told="MNIST's thresholds")
+    told = Column("mab-rfl", "paper", "acs", sweep_label="MNIST's thresholds")
     varied = Column("mab-rfl", "hardened", "acs", variant="history=0.5")
     others = [Column(name, "paper", "all") for name in ("centered-clip", "dnc", "faba", "krum", "median", "fedavg")]
     found = looks([told, plain[0], varied, plain[1], Column("mab-rfl", "reference", "acs"), *others])

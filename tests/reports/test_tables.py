@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from mabrfl.reports.arrangement import Column, Row, arrange
+from mabrfl.reports.arrangement import arrange
 from mabrfl.reports.comparison import agreements, rankings
+from mabrfl.reports.labels import Column, Row
 from mabrfl.reports.latex_tables import escape_latex
 from mabrfl.reports.table_formats import as_csv, latex, markdown
 from mabrfl.reports.tables import Entry, Table, tabulate

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from mabrfl.config.toml import one_line
 from mabrfl.errors import StateError
-from mabrfl.reports.conditions import by_settings, identity_of, settings_of
 from mabrfl.reports.detection import Average, DetectionRow, DetectionTable, average, detection_table
 from mabrfl.reports.tables import Metric
+from mabrfl.sweeps.grouping import groups_of, identity_of, settings_of
 from mabrfl.sweeps.results import Cell
 
 AXIS = "ablation"
@@ -80,7 +80,7 @@ def ablation_table(cells: Sequence[Cell], metric: Metric = "final_accuracy") -> 
     detection = detection_table(cells, metric)
     places = {identity_of(row.condition.cells[0]): row for row in detection.rows}
     wholes = [cell for cell in ours if str(cell.axes[AXIS]) == first]
-    whole = {_circumstances(cell): cell for _, same in by_settings(wholes) for cell in same}
+    whole = {_circumstances(cell): cell for same in groups_of(wholes) for cell in same}
     rows: dict[tuple[str, int], AblationRow] = {}
     for cell in ours:
         without, row = str(cell.axes[AXIS]), places[identity_of(cell)]

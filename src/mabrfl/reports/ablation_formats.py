@@ -24,7 +24,7 @@ def ablation_text(table: AblationTable) -> TextTable:
     rows, last = [], ""
     for row in table.rows:
         told = row.part.condition
-        names = [row.without if row.without != last else "", told.share, told.attack]
+        names = [row.without if row.without != last else "", told.row.share, told.row.label]
         rows.append([*names, *_numbers(row, table, success=success)])
         last = row.without
     sides = "lrl" + "r" * (len(head) - 3)
@@ -83,9 +83,9 @@ def ablation_csv(table: AblationTable) -> str:
         line: dict[str, object] = {
             "whole": table.whole,
             "without": row.without,
-            "attackers_percent": f"{condition.percent:g}",
+            "attackers_percent": f"{condition.row.percent:g}",
             "attack": condition.cells[0].config["attack"],
-            "attack_label": condition.attack,
+            "attack_label": condition.row.label,
             "conditions": condition.rest,
             "metric": table.detection.metric,
             "status": row.part.accuracy.state,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from mabrfl.reports.arrangement import MAB_RFL, Column, Row
+from mabrfl.reports.labels import MAB_RFL, Column, Row
 from mabrfl.reports.tables import Table, fair_means, shown
 
 
@@ -51,13 +51,17 @@ def _ranking(table: Table, row: Row) -> Ranking:
     pairs = list(combinations(ours, 2))
     orders = [(_order(ours[a], ours[b]), _order(papers[a], papers[b])) for a, b in pairs]
     alike = sum(first == second for first, second in orders)
-    return Ranking(row, _ranks(ours), _ranks(papers), alike, len(pairs), _tau(orders))
+    tau = _tau(list(ours.values()), [papers[column] for column in ours])
+    return Ranking(row, _ranks(ours), _ranks(papers), alike, len(pairs), tau)
 
 
-def _tau(orders: Sequence[tuple[int, int]]) -> float | None:
-    """Return Kendall's tau-b of pairs, each as -1, 0 (a tie) or 1 in both."""
-    untied = math.sqrt(sum(first != 0 for first, _ in orders) * sum(second != 0 for _, second in orders))
-    return sum(first * second for first, second in orders) / untied if untied else None
+def _tau(ours: Sequence[float], papers: Sequence[float]) -> float | None:
+    """Return Kendall's tau-b; None if it is not defined: fewer than two figures, or all of them equal."""
+    if min(len(set(ours)), len(set(papers))) < 2:
+        return None
+    from scipy.stats import kendalltau  # noqa: PLC0415 (half a second that most tables do not need)
+
+    return float(kendalltau(ours, papers).statistic)
 
 
 def compared_columns(table: Table) -> list[Column]:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from mabrfl.reports.arrangement import Column, Grid, Row, slug
+from mabrfl.reports.arrangement import Grid, slug
 from mabrfl.reports.curves import Curve, curve, isolation_curve, selection_curves, share_curve
 from mabrfl.reports.drawing import ATTACKER, HONEST
+from mabrfl.reports.labels import Column, Row
 from mabrfl.reports.panels import ACROSS, Panels, attacked_rows, looks, plot_curve, side_by_side
 
 _LEARNING = ("acs", "thompson-top", "budgeted")

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from mabrfl.errors import StateError
 from mabrfl.recording.evaluation import ratio
-from mabrfl.reports.arrangement import MAB_RFL
-from mabrfl.reports.conditions import Condition, conditions, settings_of
+from mabrfl.reports.arrangement import Condition, conditions
 from mabrfl.reports.curves import isolation_rounds
+from mabrfl.reports.labels import MAB_RFL, Setting, setting_of
 from mabrfl.reports.naming import STATUS_WORDS
-from mabrfl.reports.settings import Setting, setting_of
 from mabrfl.reports.tables import BEGUN_NOTE, FAILED_NOTE, Entry, Metric, entry_of, outcome
+from mabrfl.sweeps.grouping import settings_of
 from mabrfl.sweeps.results import STATUSES, Cell
 
 _CLEAN = ("fedavg", "all")

@@ -31,7 +31,7 @@ def detection_text(table: DetectionTable) -> TextTable:
     rows = []
     for row in table.rows:
         told = row.condition
-        cells = [told.share, told.attack, told.column.label, *([told.rest] if rest else [])]
+        cells = [told.row.share, told.row.label, told.column.label, *([told.rest] if rest else [])]
         rows.append([*cells, *_cells(row, table.seed_counts), *([_success(row)] if success else [])])
     head = [*names, "accuracy", "less clean", *shares, "isolated after", "shut out after", *goal]
     sides = "r" + "l" * (len(names) - 1) + "r" * (len(head) - len(names))
@@ -151,8 +151,8 @@ def _names_of(row: DetectionRow, table: DetectionTable) -> dict[str, object]:
     return {
         **{name: config[name] for name in ("dataset", "model", "rounds", "clients", "attack", "defense", "preset")},
         "selector": config["selector"],
-        "attackers_percent": f"{condition.percent:g}",
-        "attack_label": condition.attack,
+        "attackers_percent": f"{condition.row.percent:g}",
+        "attack_label": condition.row.label,
         "conditions": condition.rest,
         "metric": table.metric,
         "status": entry.state,

@@ -18,12 +18,13 @@ from matplotlib.figure import Figure
 from mabrfl.config.toml import one_line
 from mabrfl.errors import ConfigError, StateError, suggest
 from mabrfl.recording.files import write_whole
-from mabrfl.reports.arrangement import SAMPLING_AXIS, Grid, Row, arrange, slug
-from mabrfl.reports.conditions import by_settings
+from mabrfl.reports.arrangement import Grid, arrange, slug
 from mabrfl.reports.curves import curve
 from mabrfl.reports.defense_figures import detection, isolation, reputation, selection
 from mabrfl.reports.drawing import DASHES, ENDINGS, LINES, Ending, clean_style, render, whole_rounds
+from mabrfl.reports.labels import SAMPLING_AXIS, Row
 from mabrfl.reports.panels import Panels, attacked_rows, looks, plot_curve, side_by_side
+from mabrfl.sweeps.grouping import named_groups
 from mabrfl.sweeps.results import Cell
 
 Named = Iterator[tuple[str, Figure]]
@@ -151,7 +152,7 @@ def sampling(grids: Sequence[Grid]) -> Named:
         for cell in _finished(grid.cells):
             if SAMPLING_AXIS in cell.axes:
                 ways.setdefault(one_line(str(cell.axes[SAMPLING_AXIS])), []).append(cell)
-        lines = [(f"{way}, {told}" if told else way, some) for way in ways for told, some in by_settings(ways[way])]
+        lines = [(f"{way}, {told}" if told else way, some) for way in ways for told, some in named_groups(ways[way])]
         if not lines:
             continue
         panels = Panels(1, 1, title=grid.setting.title, labels=[label for label, _ in lines])

@@ -10,8 +10,9 @@ from typing import Any
 import tomli_w
 
 from mabrfl.config.toml import one_line
-from mabrfl.reports.arrangement import Column, Grid, Row, arrange
+from mabrfl.reports.arrangement import Grid, arrange
 from mabrfl.reports.comparison import Agreement, Ranking, compared_columns
+from mabrfl.reports.labels import Column, Row
 from mabrfl.reports.markup import Markup, element, join
 from mabrfl.reports.naming import STATUS_WORDS
 from mabrfl.reports.table_formats import DIFFERENCES_NOTE, rank_text, ranks_note, tau_text

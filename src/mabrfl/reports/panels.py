@@ -10,9 +10,10 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from mabrfl.reports.arrangement import MAB_RFL, Column, Grid, Row
+from mabrfl.reports.arrangement import Grid
 from mabrfl.reports.curves import Curve
 from mabrfl.reports.drawing import DASHES, LINES, bare_axes, whole_rounds
+from mabrfl.reports.labels import MAB_RFL, Column, Row
 
 # One look per defense through all figures: colour, dashes, marker.
 _LOOKS: dict[tuple[str, str], tuple[str, Any, str]] = {
@@ -64,9 +65,9 @@ def looks(columns: Sequence[Column]) -> dict[Column, dict[str, Any]]:
     found: dict[Column, tuple[str, Any, str]] = {}
     taken: set[tuple[str, str, str]] = set()
     # Of those with other options the defense's own look is the plain one's, whatever place it has.
-    for column in sorted(columns, key=lambda column: bool(column.told or column.variant)):
+    for column in sorted(columns, key=lambda column: bool(column.sweep_label or column.variant)):
         name = _name(column)
-        known = name in _LOOKS and (*name, column.selector) not in taken and not column.way
+        known = name in _LOOKS and (*name, column.selector) not in taken and not column.sampling
         if known and (not mixed or column.selector in _SELECTORS):
             found[column] = _selector_look(column) if mixed else _LOOKS[name]
             taken.add((*name, column.selector))

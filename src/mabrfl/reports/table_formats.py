@@ -7,8 +7,8 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from mabrfl.reports.arrangement import Column, Row
 from mabrfl.reports.comparison import Agreement, Ranking, agreements, compared_columns, rankings
+from mabrfl.reports.labels import Column, Row
 from mabrfl.reports.latex_tables import escape_latex, latex_document, latex_line, latex_table
 from mabrfl.reports.tables import BEGUN_NOTE, FAILED_NOTE, Entry, Table, difference_text, entry_text, signed
 from mabrfl.reports.text_tables import markdown_rows, markdown_text, with_shares
@@ -233,11 +233,11 @@ def _csv_line(table: Table, row: Row, column: Column, entry: Entry) -> dict[str,
         "setting_variant": setting.variant,
         "attackers_percent": f"{row.percent:g}",
         "attack": row.attack,
-        "attack_variant": ", ".join(part for part in (row.told, row.variant) if part),
+        "attack_variant": ", ".join(part for part in (row.sweep_label, row.variant) if part),
         "defense": column.defense,
         "preset": column.preset,
         "selector": column.selector,
-        "defense_variant": ", ".join(part for part in (column.told, column.way, column.variant) if part),
+        "defense_variant": ", ".join(part for part in (column.sweep_label, column.sampling, column.variant) if part),
         "metric": table.metric,
         "status": entry.state,
         "mean": entry.mean,

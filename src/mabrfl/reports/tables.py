@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from mabrfl.reports import paper_table as paper
-from mabrfl.reports.arrangement import Column, Grid, Row, arrange
+from mabrfl.reports.arrangement import Grid, arrange
+from mabrfl.reports.labels import Column, Row
 from mabrfl.reports.naming import STATUS_WORDS
 from mabrfl.sweeps.results import Cell, Status
 

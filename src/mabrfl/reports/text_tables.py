@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mabrfl.reports.arrangement import Row
+from mabrfl.reports.labels import Row
 from mabrfl.reports.latex_tables import escape_latex, latex_document, latex_line, latex_table
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from mabrfl.config import ResolvedConfig
@@ -37,7 +36,7 @@ class PlannedCell:
     axes
         What the sweep varies, and this cell's values.
     besides
-        Settings that tell it from cells of other grids at the same place on the axes; see :func:`told_apart`.
+        Settings that tell it from cells of other grids at the same place on the axes.
     written
         The settings by dotted key as the file has them, nothing filled in.
     """
@@ -62,41 +61,6 @@ class PlannedCell:
     def settings(self) -> Settings:
         """The same by dotted key."""
         return flat(self.plain_config)
-
-
-def told_apart(cells: Iterable[PlannedCell]) -> list[PlannedCell]:
-    """Return cells, no two of one key, with as many settings added to their labels as make these unique."""
-    found = list(cells)
-    while True:
-        alike: defaultdict[str, list[int]] = defaultdict(list)
-        for place, cell in enumerate(found):
-            alike[cell.label if cell.axes or cell.besides else ""].append(place)
-        groups = [places for places in alike.values() if len(places) > 1]
-        if not groups:
-            return found
-        for places in groups:
-            settings = [found[place].settings for place in places]
-            keys = _telling(settings)
-            told = [{key: own[key] for key in keys if key in own} for own in settings]
-            if all(more.items() <= found[place].besides.items() for place, more in zip(places, told, strict=True)):
-                # Different, but written alike: "1" and 1.
-                told = [{"cell": found[place].key[:16]} for place in places]
-            for place, more in zip(places, told, strict=True):
-                found[place] = replace(found[place], besides={**found[place].besides, **more})
-
-
-def _telling(group: Sequence[Settings]) -> list[str]:
-    """Return the first few keys by which every one of these differs from all others."""
-    chosen: list[str] = []
-    distinct = 1
-    for key in dict.fromkeys(key for settings in group for key in settings):
-        now = len({tuple(json.dumps(settings.get(each)) for each in (*chosen, key)) for settings in group})
-        if now > distinct:
-            chosen.append(key)
-            distinct = now
-        if distinct == len(group):
-            break
-    return chosen
 
 
 def select(cells: Sequence[PlannedCell], wanted: Mapping[str, Sequence[Any]]) -> list[PlannedCell]:

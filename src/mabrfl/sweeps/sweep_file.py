@@ -44,10 +44,10 @@ from mabrfl.sweeps.cells import (
     label_of,
     matches,
     pattern_label,
-    told_apart,
     value_label,
     without_match,
 )
+from mabrfl.sweeps.grouping import with_unique_labels
 from mabrfl.sweeps.twins import without_twins
 
 MAX_CELLS = 100_000
@@ -116,7 +116,7 @@ def parse_sweep(text: bytes, source: str = "sweep", default_name: str = "sweep")
         raise ConfigError(f"{source}: {error}") from error
     if not cells:
         raise ConfigError(f"{source}: no cell is left to run")
-    return Sweep(name, tuple(told_apart(cells.values())), text)
+    return Sweep(name, tuple(with_unique_labels(cells.values())), text)
 
 
 def _grids(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:

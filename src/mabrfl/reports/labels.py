@@ -1,0 +1,324 @@
+"""The names of settings, attacks and defenses in tables and figures.
+
+A table has a :class:`Setting`, a :class:`Row` per share of attackers and attack, and a :class:`Column` per defense.
+Names come from the sweep's labels, then from the paper. Settings in which things of one name differ are added.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from mabrfl.config.toml import one_line
+from mabrfl.reports import paper_table as paper
+from mabrfl.reports.naming import attack_name, dataset_name, defense_name, is_label, own_name, selector_name
+from mabrfl.sweeps.grouping import settings_of, settings_text, unused_settings
+from mabrfl.sweeps.results import Cell
+
+T = TypeVar("T", "Row", "Column")
+
+MAB_RFL = "mab-rfl"
+BASELINES = ("fedavg", "fedavg-uniform")
+"""Defenses that are none."""
+SAMPLING_AXIS = "sampling"
+"""The axis of a sweep whose values are the lines of Fig. 1a, and columns of a table."""
+ATTACK_OPTIONS, DEFENSE_OPTIONS = "attack_options.", "defense_options."
+
+_PARTITION = ("kind", "q", "concentration", "sizes")
+_TRAINING = ("epochs", "batch_size", "optimizer", "learning_rate", "momentum", "weight_decay")
+_PRESETS = ("paper", "reference", "hardened")
+_NOT_OF_A_COLUMN = frozenset(
+    {"dataset", "model", "rounds", "clients", "attack", "attackers", "defense", "preset", "selector"}
+    | {f"partition.{name}" for name in _PARTITION}
+    | {f"training.{name}" for name in _TRAINING}
+)
+"""Settings that make another table or another row, and those that name a column anyway."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The settings that all runs of one table share: data, model, clients, rounds, local training.
+
+    ``variant`` tells apart settings with the same title.
+    """
+
+    dataset: str
+    model: str
+    rounds: int
+    clients: int
+    rest: tuple[tuple[str, str], ...]
+    variant: str = ""
+
+    @property
+    def title(self) -> str:
+        """The setting in a few words."""
+        name = f"{dataset_name(self.dataset)}, {own_name(self.model)}, {_count(self.rounds, 'round')}"
+        return f"{name}, {self.variant}" if self.variant else name
+
+    def beside(self, usual: Setting) -> Setting:
+        """Return the setting with all that is not as usual in its title.
+
+        Examples
+        --------
+        >>> usual = Setting("mnist", "mnist-cnn", 40, 50, (("q", "0.5"), ("optimizer", '"adam"')))
+        >>> Setting("mnist", "mnist-cnn", 40, 20, (("q", "0.8"), ("optimizer", '"adam"'))).beside(usual).title
+        'MNIST, mnist-cnn, 40 rounds, 20 clients, q = 0.8'
+        """
+        unusual = [] if self.clients == usual.clients else [_count(self.clients, "client")]
+        for name, text in self.rest:
+            if dict(usual.rest).get(name) != text:
+                value = json.loads(text)
+                unusual.append(str(value) if name in ("kind", "optimizer") else f"{name.replace('_', ' ')} = {value}")
+        return replace(self, variant=one_line(", ".join(unusual)))
+
+    @property
+    def description(self) -> str:
+        """All that the title leaves out, in a sentence."""
+        settings = {name: json.loads(value) for name, value in self.rest}
+        sizes = settings.get("sizes")
+        parts = [_count(self.clients, "client")]
+        if isinstance(sizes, list) and len(sizes) == 2:
+            low, high = sizes
+            parts[0] += f" with {low} examples each" if low == high else f" with {low} to {high} examples each"
+        parts.append(_partition_text(settings))
+        parts.append(
+            f"{_count(settings.get('epochs'), 'local epoch')} of {settings.get('optimizer')}"
+            f" (learning rate {settings.get('learning_rate')}, batches of {settings.get('batch_size')})"
+        )
+        return one_line(", ".join(parts))
+
+
+def by_setting(cells: Iterable[Cell]) -> dict[Setting, list[Cell]]:
+    """Return cells by their setting; of settings with one title, all but the most frequent say what is different."""
+    groups: dict[Setting, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(setting_of(cell), []).append(cell)
+    usual: dict[str, Setting] = {}
+    for setting in sorted(groups, key=lambda setting: len(groups[setting]), reverse=True):
+        usual.setdefault(setting.title, setting)
+    return {setting.beside(usual[setting.title]): group for setting, group in groups.items()}
+
+
+def setting_of(cell: Cell) -> Setting:
+    """Return the setting of a cell; only cells of one setting are compared in a table."""
+    config, unused = cell.config, unused_settings(cell)
+    partition, training = config["partition"], config["training"]
+    rest = [(name, partition[name]) for name in _PARTITION if name in partition and f"partition.{name}" not in unused]
+    rest += [(name, training[name]) for name in _TRAINING if name in training]
+    texts = tuple((name, json.dumps(value, sort_keys=True)) for name, value in rest)
+    return Setting(config["dataset"], config["model"], config["rounds"], config["clients"], texts)
+
+
+def _partition_text(settings: Mapping[str, Any]) -> str:
+    kind = settings.get("kind")
+    if kind == "dominant-label":
+        return f"dominant labels (q = {settings.get('q')})"
+    if kind == "dirichlet":
+        return f"Dirichlet labels (concentration {settings.get('concentration')})"
+    return str(kind).upper()
+
+
+def _count(number: Any, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A share of attackers and their attack.
+
+    ``sweep_label`` is the sweep's name for the attack, if it differs from the attack's own. ``variant`` tells apart
+    attacks of one name.
+    """
+
+    percent: float
+    attack: str
+    variant: str = ""
+    sweep_label: str = ""
+
+    @property
+    def share(self) -> str:
+        """The share as the paper writes it."""
+        return f"{self.percent:.4g}%"
+
+    @property
+    def label(self) -> str:
+        """The attack as the sweep or the paper names it."""
+        return _joined(self.sweep_label or attack_name(self.attack), self.variant)
+
+    @property
+    def place(self) -> str:
+        """The share and the attack."""
+        return f"{self.share} {self.label}" if self.percent else "no attack"
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """A key that sorts rows as in the paper."""
+        attacks = list(paper.attack_names())
+        place = attacks.index(self.attack) if self.attack in attacks else len(attacks)
+        return self.percent, place, self.attack, self.sweep_label, self.variant
+
+
+@dataclass(frozen=True)
+class Column:
+    """A defense with its preset and selector.
+
+    ``variant`` tells apart columns that differ in some other setting. ``sampling`` is the sweep's name for its way of
+    sampling clients, if it has an axis of these; it says more than the selector's name. ``sweep_label`` is the sweep's
+    name for the defense with these options.
+    """
+
+    defense: str
+    preset: str
+    selector: str
+    variant: str = ""
+    sampling: str = ""
+    sweep_label: str = ""
+
+    @property
+    def own_selector(self) -> bool:
+        """Whether the defense has the selector that belongs to it."""
+        return self.selector == ("acs" if self.defense == MAB_RFL else "all")
+
+    @property
+    def ranked(self) -> bool:
+        """Whether the column competes.
+
+        FedAvg is the baseline without a defense, which the paper does not rank. It is not ranked with another selector
+        either: it could be marked as the best beside an unranked FedAvg that is better.
+        """
+        return self.defense not in BASELINES
+
+    @property
+    def label(self) -> str:
+        """The defense as the sweep or the paper names it, with all that the paper does not have."""
+        name = self.sweep_label or defense_name(self.defense)
+        if not self.sweep_label and (self.defense == MAB_RFL or self.preset != "paper"):
+            name += f" {one_line(self.preset)}"
+        if not self.own_selector and not self.sampling:
+            name += f" + {selector_name(self.selector)}"
+        return _joined(name, self.sampling, self.variant)
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """A key that sorts columns as in the paper: other defenses, MAB-RFL, FedAvg; unknown ones before MAB-RFL."""
+        others = [name for name in paper.defense_names() if name not in (MAB_RFL, *BASELINES)]
+        if self.defense in others:
+            place = others.index(self.defense)
+        else:
+            place = len(others) + (1 if self.defense == MAB_RFL else 2 if self.defense in BASELINES else 0)
+        preset = _PRESETS.index(self.preset) if self.preset in _PRESETS else len(_PRESETS)
+        selector = (not self.own_selector, self.selector)
+        return place, self.defense, preset, self.preset, self.sampling, *selector, self.sweep_label, self.variant
+
+
+def rows_of(cells: Sequence[Cell]) -> list[Row]:
+    """Return the row of each cell. Attacks of one name that differ in their options say how.
+
+    A cell without a point on the sweep's axis of attacks has the label that others have for the same attack.
+    """
+    options = [_options(cell, ATTACK_OPTIONS) for cell in cells]
+    attacks = [
+        json.dumps([cell.config["attack"], own], sort_keys=True) for cell, own in zip(cells, options, strict=True)
+    ]
+    labels: dict[str, set[str]] = defaultdict(set)
+    for cell, attack in zip(cells, attacks, strict=True):
+        labels[attack] |= {_attack_label(cell)} - {""}
+    named = []
+    for cell, attack, own in zip(cells, attacks, options, strict=True):
+        label = _attack_label(cell)
+        if "attack" not in cell.axes and len(labels[attack]) == 1:
+            (label,) = labels[attack]
+        named.append((Row(cell.percent, cell.config["attack"], sweep_label=label), own))
+    return _with_variants(named, lambda row: replace(row, percent=0.0))
+
+
+def columns_of(cells: Sequence[Cell]) -> list[Column]:
+    """Return the column of each cell. Defenses of one name that differ in any other setting say how."""
+    named = []
+    for cell, column in zip(cells, sweep_columns(cells), strict=True):
+        explained = (ATTACK_OPTIONS, DEFENSE_OPTIONS) if column.sweep_label else ATTACK_OPTIONS
+        settings = settings_of(cell).items()
+        own = {key: value for key, value in settings if key not in _NOT_OF_A_COLUMN and not key.startswith(explained)}
+        sampling = one_line(str(cell.axes[SAMPLING_AXIS])) if SAMPLING_AXIS in cell.axes else ""
+        named.append((replace(column, sampling=sampling), own))
+    return _with_selectors(_with_variants(named, lambda column: column))
+
+
+def sweep_columns(cells: Sequence[Cell]) -> list[Column]:
+    """Return each cell's defense, preset and selector, with the sweep's label for the defense.
+
+    A label names a defense with its options. It counts if all runs with these options have it, and no others.
+    """
+    columns = [column_of(cell) for cell in cells]
+    options = [json.dumps(_options(cell, DEFENSE_OPTIONS), sort_keys=True) for cell in cells]
+    names = [_axis_label(cell, "defense") for cell in cells]
+    names_of: dict[tuple[Column, str], set[str]] = defaultdict(set)
+    options_of: dict[tuple[Column, str], set[str]] = defaultdict(set)
+    for column, own, name in zip(columns, options, names, strict=True):
+        names_of[column, own].add(name)
+        options_of[column, name].add(own)
+    return [
+        replace(column, sweep_label=name if len(names_of[column, own]) == len(options_of[column, name]) == 1 else "")
+        for column, own, name in zip(columns, options, names, strict=True)
+    ]
+
+
+def column_of(cell: Cell) -> Column:
+    """Return a cell's defense, preset and selector.
+
+    For a defense other than MAB-RFL a preset is the conditions of the run, and hardened has the paper's.
+    """
+    defense, preset, selector = (cell.config[key] for key in ("defense", "preset", "selector"))
+    same = preset == "hardened" and defense != MAB_RFL and selector != "acs"
+    return Column(defense, "paper" if same else preset, selector)
+
+
+def _options(cell: Cell, prefix: str) -> dict[str, str]:
+    return {key: value for key, value in settings_of(cell).items() if key.startswith(prefix)}
+
+
+def _attack_label(cell: Cell) -> str:
+    """Return the sweep's label of a cell's attack; none if it is the attack's own name."""
+    label = _axis_label(cell, "attack")
+    return label if label != attack_name(cell.config["attack"]) else ""
+
+
+def _axis_label(cell: Cell, axis: str) -> str:
+    value = cell.axes.get(axis)
+    return one_line(str(value)) if is_label(axis, value, cell.config[axis]) else ""
+
+
+def _with_variants(named: Sequence[tuple[T, Mapping[str, str]]], name_of: Callable[[T], Hashable]) -> list[T]:
+    """Add to each the settings in which those of the same name differ; if several do, only the unusual values."""
+    values: dict[Hashable, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for one, settings in named:
+        for key, value in settings.items():
+            values[name_of(one)][key][value] += 1
+    return [replace(one, variant=_variant(settings, values[name_of(one)])) for one, settings in named]
+
+
+def _variant(settings: Mapping[str, str], values: Mapping[str, Counter[str]]) -> str:
+    varied = [key for key in settings if len(values[key]) > 1]
+    if len(varied) > 1:
+        varied = [key for key in varied if settings[key] != values[key].most_common(1)[0][0]]
+    return settings_text(settings, varied)
+
+
+def _with_selectors(columns: Sequence[Column]) -> list[Column]:
+    """Add to each way of sampling its selector, if there are several of that way."""
+    selectors: dict[Column, set[str]] = defaultdict(set)
+    for column in columns:
+        selectors[replace(column, selector="")].add(column.selector)
+    return [
+        replace(column, sampling=f"{column.sampling} + {selector_name(column.selector)}")
+        if column.sampling and len(selectors[replace(column, selector="")]) > 1
+        else column
+        for column in columns
+    ]
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
