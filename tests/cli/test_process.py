@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 import mabrfl
 from mabrfl.recording import read_rounds, read_summary
+from waiting import HANGS, wait_until
 
 # The interpreter may find the package by a relative path; these processes run elsewhere.
 PATHS = [str(Path(__file__).parent), str(Path(mabrfl.__file__).resolve().parents[1])]
@@ -54,12 +54,8 @@ def started(folder: Path, *arguments: str, env: dict[str, str] | None = None) ->
 
 
 def wait_for_rounds(folder: Path, number: int) -> None:
-    for _ in range(600):
-        path = folder / "rounds.jsonl"
-        if path.exists() and path.read_text().count("\n") >= number:
-            return
-        time.sleep(0.05)
-    pytest.fail("no rounds after half a minute")
+    path = folder / "rounds.jsonl"
+    wait_until(lambda: path.exists() and path.read_text().count("\n") >= number, f"there are not {number} rounds")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -67,7 +63,7 @@ def test_a_signal_ends_a_run_whose_records_stay_readable(tmp_path: Path, number:
     with started(tmp_path, "run", "--rounds", "100000", "--out", "o") as process:
         wait_for_rounds(tmp_path / "o", 3)
         process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=HANGS)
     assert process.returncode == code
     assert err == "interrupted; the finished rounds are in o; go on with: mabrfl run --resume --out o\n"
     found = read_rounds(tmp_path / "o")
@@ -80,7 +76,7 @@ def test_a_killed_run_is_readable_too(tmp_path: Path) -> None:
     with started(tmp_path, "run", "--rounds", "100000", "--out", "o") as process:
         wait_for_rounds(tmp_path / "o", 3)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANGS)
     assert len(read_rounds(tmp_path / "o").records) >= 3
     assert (tmp_path / "o" / "config.toml").exists()
 
@@ -93,7 +89,7 @@ def test_closed_standard_output_is_no_traceback(tmp_path: Path, arguments: list[
         process.stdout.readline()
         process.stdout.close()
         err = process.stderr.read()
-        process.wait(timeout=60)
+        process.wait(timeout=HANGS)
     assert "Traceback" not in err
     assert "BrokenPipeError" not in err
     if "run" in arguments:
@@ -135,7 +131,8 @@ IMPATIENT = """
 import pathlib, time
 pathlib.Path("importing").touch()
 try:
-    time.sleep(1)
+    while not pathlib.Path("signalled").exists():
+        time.sleep(0.01)
 except BaseException:
     pass  # as compiled modules do
 raise RuntimeError("half imported")
@@ -156,12 +153,10 @@ def test_a_signal_while_something_is_imported_ends_quietly(
         text=True,
     )
     with process:
-        for _ in range(600):
-            if (tmp_path / "importing").exists():
-                break
-            time.sleep(0.05)
+        wait_until((tmp_path / "importing").exists, "nothing is imported")
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        (tmp_path / "signalled").touch()
+        _, said = process.communicate(timeout=HANGS)
     assert (process.returncode, said) == (code, err)
     assert not (tmp_path / "runs").exists()
 
@@ -171,7 +166,7 @@ def test_a_signal_while_something_is_imported_ends_quietly(
 )
 def test_plain_environments_will_do(tmp_path: Path, env: dict[str, str]) -> None:
     with started(tmp_path, "run", "--rounds", "2", "--out", "o", env=env | {"NO_PICTURES": "1"}) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=HANGS)
     assert (process.returncode, err) == (0, "")
     assert "\x1b[" not in out
 
@@ -213,7 +208,7 @@ def test_a_users_own_defense_and_attack_run_from_the_command_line(tmp_path: Path
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANGS,
     )
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "o\n")
     records = read_rounds(tmp_path / "o").records

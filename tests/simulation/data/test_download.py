@@ -17,6 +17,7 @@ from mabrfl.errors import DatasetError
 from mabrfl.simulation.data import download, storage
 from mabrfl.simulation.data.download import download_collection, web_stream
 from mabrfl.simulation.data.sources import Archive, Collection, DataFile, LocalArchive, Mirror, NpmPackage
+from waiting import HANGS
 
 FIRST, SECOND = b"first file" * 1000, b"second"
 
@@ -187,7 +188,7 @@ def test_nobody_listening_is_a_clear_error(tmp_path: Path, isolated) -> None:
 
 def test_silent_server_times_out(web) -> None:
     done = threading.Event()
-    web.answers["/silent"] = lambda request: done.wait(5)
+    web.answers["/silent"] = lambda request: done.wait(HANGS)
     try:
         with pytest.raises(DatasetError, match="timed out"), web_stream(f"{web.base}silent", max_bytes=9, timeout=0.1):
             pass
@@ -200,17 +201,17 @@ def test_trickle_is_given_up(web, monkeypatch: pytest.MonkeyPatch) -> None:
         request.send_response(200)
         request.end_headers()
         try:
-            for _ in range(200):
+            while True:
                 request.wfile.write(b"x")
                 time.sleep(0.02)
         except OSError:
-            pass
+            pass  # it was given up
 
     monkeypatch.setattr(download, "_PATIENCE_SECONDS", 0.1)
     web.answers["/slow"] = trickle
     with (
         pytest.raises(DatasetError, match="too slow"),
-        web_stream(f"{web.base}slow", max_bytes=1000) as (_, chunks),
+        web_stream(f"{web.base}slow", max_bytes=10**9) as (_, chunks),
     ):
         list(chunks)
 

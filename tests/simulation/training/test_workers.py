@@ -11,6 +11,7 @@ from torch import nn
 from mabrfl.errors import ConfigError, MabRflError, StateError
 from mabrfl.simulation.data.dataset import Dataset
 from mabrfl.simulation.training import Engine, Shard, TrainingOptions
+from waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes the Linux way")
 
@@ -40,13 +41,6 @@ def is_alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def wait_until(condition, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.02)
-    return condition()
 
 
 def worker_pids(engine):
@@ -81,7 +75,7 @@ def test_a_worker_that_died_between_rounds_is_noticed():
     with special_engine(fail) as engine:
         victim = worker_pids(engine)[1]
         os.kill(victim, signal.SIGKILL)
-        assert wait_until(lambda: not is_alive(victim))
+        wait_until(lambda: not is_alive(victim), "it does not end")
         with pytest.raises(MabRflError, match=r"no work could be given out: worker 1 died \(exit code -9\)"):
             engine.train([0], engine.initial_weights, round=1)
 
@@ -111,9 +105,15 @@ def test_two_engines_do_not_keep_each_others_workers_alive():
     second.close()
 
 
-def train_for_two_seconds(connection):
+def train_until_interrupted(connection):
+    def stay():
+        connection.send("at work")
+        while os.getppid() == parent:
+            time.sleep(0.01)
+
+    parent = os.getpid()
     try:
-        with special_engine(lambda: time.sleep(2)) as engine:
+        with special_engine(stay) as engine:
             connection.send(worker_pids(engine))
             engine.train([0, 1, 2, 3], engine.initial_weights, round=1)
     except KeyboardInterrupt:
@@ -124,16 +124,16 @@ def train_for_two_seconds(connection):
 def test_workers_end_with_a_parent_that_is_interrupted_or_killed(number):
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
-    parent = context.Process(target=train_for_two_seconds, args=(theirs,))
+    parent = context.Process(target=train_until_interrupted, args=(theirs,))
     parent.start()
     theirs.close()  # so that nothing is waited for in vain
     pids = ours.recv()
-    time.sleep(0.3)
+    assert ours.recv() == "at work"
     # Ctrl-C in a terminal reaches the whole group; of a killed parent the workers have to notice themselves.
     for pid in [*pids, parent.pid] if number == signal.SIGINT else [parent.pid]:
         os.kill(pid, number)
-    assert wait_until(lambda: parent.exitcode is not None)
-    assert wait_until(lambda: not any(is_alive(pid) for pid in pids))
+    wait_until(lambda: parent.exitcode is not None, "the parent does not end")
+    wait_until(lambda: not any(is_alive(pid) for pid in pids), "the workers do not end")
     if number == signal.SIGINT:
         assert ours.recv() == "interrupted"
         assert parent.exitcode == 0
