@@ -129,7 +129,7 @@ def main() -> bool:
     print(f"\n{samples:,} samples; bare loops: {samples / seconds[BARE] / PROCESSES:,.0f} samples/s and process")
     times = {BARE: seconds[BARE], TRAINING: min(training), ROUND: seconds[ROUND]}
     title = f"A round of {CLIENTS} MNIST-size clients, {PROCESSES} processes, best of {REPEATS}"
-    return report(title, times, base=BARE, target=TARGET, judged=(ROUND,))
+    return report(title, times, base=BARE, targets={ROUND: TARGET})
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def measure(setting: Setting) -> bool:
     for connection in (*beside, alone):
         connection.send(False)
     title = f"A round of {CELLS} cells of {setting.model}, best of {REPEATS}"
-    return report(title, seconds, base=IN_TURN, target=1.0, judged=(SIDE_BY_SIDE,))
+    return report(title, seconds, base=IN_TURN, targets={SIDE_BY_SIDE: 1.0})
 
 
 def main() -> bool:
