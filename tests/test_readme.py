@@ -9,8 +9,8 @@ A comment before a block changes that: ``<!-- run -->`` runs its ``mabrfl`` line
 also writes the block into the folder under that name (any language), and ``<!-- not run: REASON -->``
 leaves it out, which the report of the tests then shows as a skip with its reason.
 
-``README.md`` is also read as a newcomer reads it: its ``<!-- run -->`` blocks are typed, word for word and in order, into
-one shell that knows nothing, in a fresh copy of the project. What takes hours there has no such comment.
+``README.md`` is also read as a newcomer reads it: its ``<!-- run -->`` blocks are typed, word for word and in
+order, into one shell that knows nothing, in a fresh copy of the project. What takes hours there has no such comment.
 """
 
 from __future__ import annotations
