@@ -8,16 +8,23 @@ In ``README.md`` and ``docs/*.md``, in the order of the text and in one empty fo
 A comment before a block changes that: ``<!-- run -->`` runs its ``mabrfl`` lines, ``<!-- file: NAME -->``
 also writes the block into the folder under that name (any language), and ``<!-- not run: REASON -->``
 leaves it out, which the report of the tests then shows as a skip with its reason.
+
+``README.md`` is also read as a newcomer reads it: its ``<!-- run -->`` blocks are typed, word for word and in
+order, into one shell that knows nothing, in a fresh copy of the project. What takes hours there has no such comment.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
 import textwrap
 import types
+import venv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +34,12 @@ import pytest
 import typer
 from typer.main import get_command
 
+from waiting import HANGS
+
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = ROOT / "README.md"
+DOCUMENTS = [README, *sorted((ROOT / "docs").glob("*.md"))]
 SHELLS = {"bash", "console", "sh", "shell"}
-SECONDS_PER_COMMAND = 120
 
 
 @dataclass(frozen=True)
@@ -83,12 +92,17 @@ def blocks_of(path: Path, text: str) -> Iterator[Block]:
     assert fence is None, f"{path.name}:{start - 1}: this block is never closed"
 
 
-def commands_of(block: Block) -> Iterator[list[str]]:
-    """The words of each simple command in a shell block; prompts, output, comments and settings are dropped."""
+def lines_of(block: Block) -> list[str]:
+    """The lines that a reader types; prompts and output are dropped."""
     lines = block.text.replace("\\\n", " ").splitlines()
     if any(line.startswith("$ ") for line in lines):
         lines = [line[2:] for line in lines if line.startswith("$ ")]
-    for line in lines:
+    return lines
+
+
+def commands_of(block: Block) -> Iterator[list[str]]:
+    """The words of each simple command in a shell block; comments and settings are dropped."""
+    for line in lines_of(block):
         lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         words: list[str] = []
@@ -127,7 +141,7 @@ def run_mabrfl(block: Block, arguments: list[str], folder: Path) -> None:
     # -P keeps the folder off the path, as it is for the installed script.
     script = "import sys; from mabrfl.cli.main import main; sys.argv[0] = 'mabrfl'; sys.exit(main())"
     command = [sys.executable, "-P", "-c", script, *arguments]
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_PER_COMMAND, check=False)
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANGS, check=False)
     assert run.returncode == 0, f"{block.place}: mabrfl {shlex.join(arguments)}\n{run.stdout}\n{run.stderr}"
 
 
@@ -138,14 +152,15 @@ def command_line() -> click.Command:
 
 
 def check_shell(block: Block, folder: Path) -> None:
+    run_here = block.note == "run" and block.path != README
     for words in commands_of(block):
         arguments = arguments_of_mabrfl(words)
         if arguments is None:
-            assert block.note != "run", f"{block.place}: only mabrfl commands can be run here, not {words[0]}"
+            assert not run_here, f"{block.place}: only mabrfl commands can be run here, not {words[0]}"
             continue
         problem = usage_problem(command_line(), arguments)
         assert problem is None, f"{block.place}: {shlex.join(words)}: {problem}"
-        if block.note == "run":
+        if run_here:
             run_mabrfl(block, arguments, folder)
 
 
@@ -175,6 +190,83 @@ def test_what_the_document_shows_works(path, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for block in blocks:
         check(block, names, tmp_path)
+
+
+def fresh_copy(place: Path) -> Path:
+    """Copy the files that belong to the project, as they are now."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout: which files belong to the project is not known")
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, place / name)
+    return place
+
+
+def as_if_installed(copy: Path) -> None:
+    """Leave what the installation in ``make demo`` leaves; the packages are those of this interpreter."""
+    environment = copy / ".venv"
+    venv.create(environment, symlinks=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    paths = dict.fromkeys([str(copy / "src"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
+    (packages / "installed.pth").write_text("\n".join(paths) + "\n", encoding="utf-8")
+    script = environment / "bin" / "mabrfl"
+    code = "import sys\nfrom mabrfl.cli.main import main\nsys.exit(main())\n"
+    script.write_text(f"#!{environment}/bin/python\n{code}", encoding="utf-8")
+    script.chmod(0o755)
+    for mark in (".made", ".installed"):
+        (environment / mark).touch()
+
+
+def type_the_readme(copy: Path, home: Path, **settings: str) -> str:
+    """Type the commands of the README into a shell with an empty environment; return what it prints."""
+    lines = ["set -e", "trap 'echo \"this failed: $BASH_COMMAND\"' ERR"]
+    for block in read(README):
+        if block.file_name is not None:
+            (copy / block.file_name).write_text(block.text, encoding="utf-8")
+        if block.note == "run":
+            lines += lines_of(block)
+    lines += ["command -v mabrfl python", "python -c 'import mabrfl; print(mabrfl.__file__)'"]
+    home.mkdir()
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), **settings}
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-c", "\n".join(lines)],
+        cwd=copy,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    # Nothing but what the README activates was in use.
+    bin_folder = copy / ".venv" / "bin"
+    ours = [str(bin_folder / "mabrfl"), str(bin_folder / "python"), str(copy / "src" / "mabrfl" / "__init__.py")]
+    assert done.stdout.splitlines()[-3:] == ours
+    return done.stdout
+
+
+@pytest.mark.skipif(not (shutil.which("make") and shutil.which("bash")), reason="there is no make or no bash here")
+def test_the_readme_works_as_a_newcomer_types_it(tmp_path):
+    copy = fresh_copy(tmp_path / "mabrfl")
+    as_if_installed(copy)
+    printed = type_the_readme(copy, tmp_path / "home", ARGS="--rounds 2")
+    assert "\nTo have the command mabrfl in this shell: . .venv/bin/activate\n" in printed
+    for name in ("first", "second", "third", "mine"):
+        assert (copy / "runs" / name / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_the_readme_works_with_a_true_installation(tmp_path):
+    copy = fresh_copy(tmp_path / "mabrfl")
+    python = str(getattr(sys, "_base_executable", sys.executable))
+    for_pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    type_the_readme(copy, tmp_path / "home", PYTHON=python, **for_pip)
+    assert (copy / ".venv" / ".installed").exists()
 
 
 LEFT_OUT = [block for path in DOCUMENTS for block in read(path) if block.left_out]

@@ -320,20 +320,20 @@ def test_a_real_sweep_stops_at_ctrl_c_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(GATED)
     (tmp_path / "tiny.toml").write_text(TEXT.replace("rounds = 2", "rounds = 4").replace("median", "mine:gated"))
     checkpoints = (tmp_path / "runs" / "tiny" / "cells").glob
-    with started(tmp_path, "--only", "seed=0") as process:
+    with started(tmp_path, "--only", "defense=mine:gated") as process:
         # A round is recorded a moment before its checkpoint is there.
         wait_until(lambda: any(checkpoints("*/checkpoint/round-*2.json")), "no second round is done")
         # As a terminal does it: everybody in the foreground gets the signal.
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=HANGS)
     assert process.returncode == 130
-    assert err == "interrupted; go on with: mabrfl sweep tiny.toml --only seed=0\n", err
+    assert err == "interrupted; go on with: mabrfl sweep tiny.toml --only defense=mine:gated\n", err
     assert "Traceback" not in out
     wait_until(lambda: not alive(process.pid), "a process of the sweep is still there")
     begun = {path: read_rounds(path.parent).records for path in (tmp_path / "runs").rglob("rounds.jsonl")}
     assert not list((tmp_path / "runs").rglob("failed.json"))
     (tmp_path / "open").touch()
-    with started(tmp_path, "--only", "seed=0") as process:
+    with started(tmp_path, "--only", "defense=mine:gated") as process:
         out, err = process.communicate(timeout=HANGS)
     assert (process.returncode, err) == (0, "")
     assert "started after round 2: defense=mine:gated" in out

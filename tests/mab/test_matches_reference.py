@@ -76,7 +76,7 @@ def test_one_file_example_decides_as_the_library_does():
     rejected = {"sybil": 0, "outlier": 0}
     accuracy = one_file.simulate("mab-rfl", watch, Same(one_file.K))
     assert len(accuracy) == one_file.ROUNDS
-    assert min(rejected.values()) > 10, "the run must exercise both screens"
+    assert min(rejected.values()) >= 10, "the run must exercise both screens"
 
 
 def test_one_file_example_is_short_and_its_defense_needs_numpy_alone():

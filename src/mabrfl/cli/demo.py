@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,6 +55,10 @@ def _demo(folder: Path, *, force: bool, rounds: int, seed: int) -> None:
     console.print(Text("The same clients, data, attack and seed for both. Pictures and records:"), soft_wrap=True)
     for path in (*pictures, *(run.path for run in finished)):
         console.print(Text(f"  {path}"), soft_wrap=True)
+    environment = Path(sys.prefix)
+    if sys.prefix not in (sys.base_prefix, os.environ.get("VIRTUAL_ENV")):
+        place = environment.relative_to(Path.cwd()) if environment.is_relative_to(Path.cwd()) else environment
+        console.print(Text(f"To have the command mabrfl in this shell: . {place}/bin/activate"), soft_wrap=True)
 
 
 def _run(defense: str, folder: Path, console: Console, *, force: bool, rounds: int, seed: int) -> Finished:
