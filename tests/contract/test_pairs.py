@@ -12,17 +12,20 @@ import numpy as np
 import pytest
 
 from mabrfl import catalog
-from mabrfl.catalog.names import BUILT_IN
-from mabrfl.config import RunConfig
-from mabrfl.mab.presets import PRESETS
+from mabrfl.catalog import BUILT_IN
+from mabrfl.config import RunConfig, resolve
 from mabrfl.rng import generator
 from mabrfl.simulation.federation import Federation, choose_attackers
 from mabrfl.simulation.round import run_round
+from mabrfl.simulation.simulator import defense_of
 from mabrfl.simulation.training import Evaluation, Trained
 
 CLIENTS, WIDTH, ROUNDS = 25, 150, 4
-DEFENSES = [{"defense": name} for name in BUILT_IN["defenses"] if name != "mab-rfl"]
-DEFENSES += [{"defense": "mab-rfl", "preset": preset} for preset in PRESETS]
+DEFENSES = [
+    {"defense": name} | ({"preset": preset} if entry.presets else {})
+    for name, entry in BUILT_IN["defenses"].items()
+    for preset in (BUILT_IN["presets"] if entry.presets else [""])
+]
 
 
 class RandomEngine:
@@ -46,7 +49,7 @@ class RandomEngine:
 
 def rounds_of(attack: str, share: float, **defense: str) -> list[Any]:
     config = RunConfig(attack=attack, attackers=share, dataset="digits", clients=CLIENTS, rounds=ROUNDS, **defense)
-    shield = catalog.build_defense(config)
+    shield = defense_of(resolve(config))
     liars = choose_attackers(CLIENTS, int(CLIENTS * share), seed=0) if attack != "none" else frozenset()
     engine: Any = RandomEngine()
     federation = Federation(engine, attackers=liars, seed=0, num_examples=[10] * CLIENTS)

@@ -13,8 +13,7 @@ import pytest
 from helpers import make_cohort, step_of
 from mabrfl import vectors
 from mabrfl.aggregation import FABA, CenteredClip, DnC, GeometricMedian, Krum, MultiKrum
-from mabrfl.catalog import build_rule
-from mabrfl.catalog.names import BUILT_IN
+from mabrfl.catalog import BUILT_IN, build_rule
 from mabrfl.mab.method import rule_of
 from mabrfl.mab.presets import PRESETS, options
 from mabrfl.protocols import Rule
@@ -29,7 +28,7 @@ def catalogued(name: str) -> Factory:
 
 RULES: dict[str, Factory] = {
     # The step of mab-rfl is made of momenta: it has its own tests.
-    **{name: catalogued(name) for name in BUILT_IN["defenses"] if name != "mab-rfl"},
+    **{name: catalogued(name) for name, entry in BUILT_IN["defenses"].items() if not entry.presets},
     "krum-n-f-1": partial(Krum, neighbours="n-f-1"),
     "krum-n-f-3": partial(Krum, neighbours="n-f-3"),
     "krum-medoid": partial(Krum, neighbours="all", power=1),
@@ -112,7 +111,7 @@ def test_rows_wider_than_a_slice_are_taken_whole(make: Factory) -> None:
     np.testing.assert_allclose(step_of(cohort, make(num_malicious=1)(cohort)), cohort.matrix[0], rtol=0.25)
 
 
-NOT_ROBUST = {"fedavg", "fedavg-uniform", "centered-clip-from-mean", "geometric-median-from-mean"}
+NOT_ROBUST = {"fedavg", "fedavg-uniform", "similarity-probe", "centered-clip-from-mean", "geometric-median-from-mean"}
 """Averages, and iterations that start from one and stop before they are anywhere else."""
 
 

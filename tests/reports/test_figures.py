@@ -290,7 +290,7 @@ def test_reputation_and_isolation_are_drawn_of_selectors_that_learn_or_may_and_o
     for name in ("reputation", "isolation"):
         for selector in ("acs", "thompson-top", "budgeted", "my.module:Bandit"):
             assert len(draw(selected(selector), name)) == 1
-        for selector in ("all", "uniform", "mabrfl.simulation.oracle:HonestOnly"):
+        for selector in ("all", "uniform", "honest-only"):
             with pytest.raises(StateError, match="of a selector that learns"):
                 draw(selected(selector), name)
 

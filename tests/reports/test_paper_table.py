@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from mabrfl.catalog.names import BUILT_IN
+from mabrfl.catalog import BUILT_IN
 from mabrfl.mab.presets import options
 from mabrfl.reports import paper_table as paper
 from mabrfl.reports.paper_table import PaperTable

@@ -14,7 +14,7 @@ from mabrfl.reports.comparison import agreements, rankings
 from mabrfl.reports.labels import Column, Row
 from mabrfl.reports.latex_tables import escape_latex
 from mabrfl.reports.table_formats import as_csv, latex, markdown
-from mabrfl.reports.tables import Entry, Table, tabulate
+from mabrfl.reports.tables import Table, TableEntry, tabulate
 from mabrfl.reports.text_tables import TextTable
 from mabrfl.sweeps.results import Cell
 from result_folders import LAPTOP, make_cell
@@ -23,7 +23,7 @@ LIE: dict[str, Any] = {"attack": "lie", "attackers": 0.3}
 compared_cell = partial(make_cell, **LAPTOP)
 
 
-def entries(cells: list[Cell], percent: float = 30) -> dict[str, Entry]:
+def entries(cells: list[Cell], percent: float = 30) -> dict[str, TableEntry]:
     (table,) = tabulate(cells)
     return {column.label: entry for (row, column), entry in table.entries.items() if row.percent == percent}
 
@@ -123,8 +123,8 @@ def test_columns_of_a_sweep_over_ways_of_sampling_have_their_names_and_no_marks(
     oracle = {"selector_options": {"num_selected": 3, "num_attackers": 3}}
     cells = [
         sampled("random A", "uniform", 80.0),
-        sampled("random B", "uniform", 95.0, attack="mabrfl.simulation.oracle:Silent"),
-        sampled("rational", "mabrfl.simulation.oracle:HonestOnly", 97.0, **oracle),
+        sampled("random B", "uniform", 95.0, attack="silent"),
+        sampled("rational", "honest-only", 97.0, **oracle),
     ]
     table = only(cells)
     assert [column.label for column in table.grid.columns] == [

@@ -20,7 +20,6 @@ from mabrfl.simulation.simulator import simulate
 from mabrfl.sweeps.sweep_file import load_sweep
 from mabrfl.updates import Candidates
 
-ORACLE = "mabrfl.simulation.oracle"
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
@@ -59,9 +58,9 @@ def test_rational_sampling_takes_whom_uniform_sampling_takes_if_honest() -> None
 def test_the_three_samplings_differ_in_what_they_should_alone() -> None:
     shared = {**TINY, "clients": 10, "rounds": 3, "defense": "fedavg", "attackers": 4, "seed": 2}
     uniform = {"selector": "uniform", "selector_options": {"num_selected": 5}}
-    rational = {"selector": f"{ORACLE}:HonestOnly", "selector_options": {"num_selected": 5, "num_attackers": 4}}
+    rational = {"selector": "honest-only", "selector_options": {"num_selected": 5, "num_attackers": 4}}
     a = simulate(RunConfig(**shared, **uniform, attack="label-flip"))
-    b = simulate(RunConfig(**shared, **uniform, attack=f"{ORACLE}:Silent"))
+    b = simulate(RunConfig(**shared, **uniform, attack="silent"))
     best = simulate(RunConfig(**shared, **rational, attack="label-flip"))
     assert [record.selected for record in a] == [record.selected for record in b]
     assert any(set(record.selected) & record.attackers for record in a)

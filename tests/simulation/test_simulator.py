@@ -8,7 +8,7 @@ from torch import nn
 from mabrfl import Defense, MabRfl
 from mabrfl.aggregation import FedAvg
 from mabrfl.attacks import Braggart, Knowledge, SignFlip, Whitewash
-from mabrfl.catalog.names import BUILT_IN
+from mabrfl.catalog import BUILT_IN
 from mabrfl.config import RunConfig
 from mabrfl.errors import ConfigError, KnowledgeError, StateError
 from mabrfl.mab.presets import PRESETS
@@ -65,7 +65,7 @@ SHARES = (0.1, 0.3, 0.48)
 
 
 @pytest.mark.parametrize(
-    ("place", "defense"), list(enumerate(name for name in BUILT_IN["defenses"] if name != "mab-rfl"))
+    ("place", "defense"), list(enumerate(name for name, entry in BUILT_IN["defenses"].items() if not entry.presets))
 )
 def test_every_defense_trains_under_every_attack(place, defense):
     """One share each, another for the next defense; tests/contract/test_pairs.py has all shares, without training."""

@@ -4,6 +4,7 @@ from mabrfl.aggregation.averaging import FedAvg
 from mabrfl.aggregation.clipping import CenteredClip, GeometricMedian
 from mabrfl.aggregation.coordinatewise import Median, TrimmedMean
 from mabrfl.aggregation.distance import FABA, Krum, MultiKrum, krum_scores
+from mabrfl.aggregation.probes import SimilarityProbe
 from mabrfl.aggregation.spectral import DnC
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Krum",
     "Median",
     "MultiKrum",
+    "SimilarityProbe",
     "TrimmedMean",
     "krum_scores",
 ]

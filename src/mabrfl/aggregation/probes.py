@@ -1,4 +1,4 @@
-"""Rules that only look: plain averaging that also reports on the updates it averages."""
+"""Rules that only measure: plain averaging that also reports on the updates it averages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SimilarityProbe:
         FedAvg(weighting=self.weighting)
 
     def __call__(self, cohort: Cohort, /) -> Decision:
-        """Average the cohort, and look at it."""
+        """Average the cohort, and measure it."""
         return replace(FedAvg(weighting=self.weighting)(cohort), facts=similarity(cohort))
 
 

@@ -1,15 +1,22 @@
-"""The one place where names become objects: explicit tables, entry points, and ``module:Name``.
+"""The one place where names become objects: explicit entries, entry points, and ``module:Name``.
 
-Entry points are looked for in the groups ``mabrfl.defenses``, ``mabrfl.selectors``, ``mabrfl.attacks``,
-``mabrfl.models`` and ``mabrfl.datasets``. A name of the package itself cannot be taken by another.
+:func:`entry` says everything about a name: label, colour, what it needs, its defaults. Entry points are in the groups
+``mabrfl.defenses``, ``mabrfl.selectors``, ``mabrfl.attacks``, ``mabrfl.models`` and ``mabrfl.datasets``; they cannot
+take a name of the package itself. The configuration imports the catalogue, never the other way round.
 """
 
 from mabrfl.catalog.build import build_attack, build_dataset, build_defense, build_model, build_rule, build_selector
-from mabrfl.catalog.names import KINDS, Kind, describe, known_name, resolve_name
+from mabrfl.catalog.entries import BUILT_IN
+from mabrfl.catalog.kinds import KINDS, Conditions, DatasetDefaults, Entry, Kind
+from mabrfl.catalog.names import describe, display_entry, entry, known_name, resolve_name
 from mabrfl.catalog.options import complete_options
 
 __all__ = [
+    "BUILT_IN",
     "KINDS",
+    "Conditions",
+    "DatasetDefaults",
+    "Entry",
     "Kind",
     "build_attack",
     "build_dataset",
@@ -19,6 +26,8 @@ __all__ = [
     "build_selector",
     "complete_options",
     "describe",
+    "display_entry",
+    "entry",
     "known_name",
     "resolve_name",
 ]

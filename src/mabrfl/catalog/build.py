@@ -6,22 +6,21 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from mabrfl.catalog.names import BUILT_IN, known_name, resolve_name
+from mabrfl.catalog.entries import BUILT_IN
+from mabrfl.catalog.names import entry, known_name, resolve_name
 from mabrfl.catalog.options import make
+from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, DatasetError, MabRflError
-from mabrfl.mab.presets import options as preset_options
 from mabrfl.protocols import Stateful
 from mabrfl.rng import ClientId
-from mabrfl.simulation.data.dataset import Dataset
 from mabrfl.updates import Outcome, Updates
 
 if TYPE_CHECKING:
     from torch import nn
 
     from mabrfl.attacks import Attack
-    from mabrfl.config import ResolvedConfig, RunConfig
-    from mabrfl.defense import Defense
     from mabrfl.protocols import Rule, Selector
+    from mabrfl.simulation.data.dataset import Dataset
 
 _NONE: Mapping[str, Any] = {}
 
@@ -38,12 +37,12 @@ def build_rule(
     num_malicious, num_clients, seed
         Passed on if the constructor has an argument of that name.
     """
-    if known_name("defenses", name) == "mab-rfl":
-        from mabrfl.mab.method import rule_of  # noqa: PLC0415 (only what is asked for is imported)
-
-        return rule_of(preset_options(**options))
     context = {"num_malicious": num_malicious, "num_clients": num_clients, "seed": seed}
-    rule: Rule = _callable("defense", name, make("defenses", name, options, context))
+    rule: Rule
+    if entry("defenses", name).presets:
+        rule = resolve_name("defenses", name)(**options).rule
+    else:
+        rule = _callable("defense", name, make("defenses", name, options, context))
     return rule
 
 
@@ -58,7 +57,7 @@ def build_attack(
     name: str, options: Mapping[str, Any] = _NONE, *, num_malicious: int = 0, num_clients: int = 0, seed: int = 0
 ) -> Attack | None:
     """Return an attack, or None for ``"none"``; a plain function ``view -> rows`` is wrapped."""
-    if known_name("attacks", name) == "none":
+    if not entry("attacks", name).target:
         return None
     from mabrfl.attacks import as_attack  # noqa: PLC0415 (only what is asked for is imported)
 
@@ -66,37 +65,59 @@ def build_attack(
     return as_attack(make("attacks", name, options, context))
 
 
-def build_defense(config: RunConfig, num_malicious: int | None = None) -> Defense:
-    """Return the defense of a run: MAB-RFL, or its rule with its selector, or the user's own.
+def build_defense(
+    defense: str,
+    selector: str | Selector | None = None,
+    *,
+    defense_options: Mapping[str, Any] = _NONE,
+    selector_options: Mapping[str, Any] = _NONE,
+    preset: str | None = None,
+    dataset: str | None = None,
+    num_malicious: int = 0,
+    num_clients: int = 0,
+    seed: int = 0,
+) -> Defense:
+    """Return a defense, for a simulation and for a Flower server alike.
 
     Parameters
     ----------
-    config
-        Resolved or not.
-    num_malicious
-        What rules that need the number of attackers are told; ``assumed_malicious`` by default.
-    """
-    from mabrfl.config import resolve  # noqa: PLC0415 (configs are checked against this catalogue: a circle)
-    from mabrfl.defense import Defense  # noqa: PLC0415 (only what is asked for is imported)
-    from mabrfl.mab.method import MabRfl  # noqa: PLC0415 (only what is asked for is imported)
+    defense, defense_options
+        See ``mabrfl list defenses``; options are checked against the constructor.
+    selector, selector_options
+        A name, or a selector that is made already; the defense's own by default.
+    preset, dataset
+        Of a defense that has presets; see :class:`mabrfl.MabRfl`.
+    num_malicious, num_clients, seed
+        Passed on if a constructor has an argument of that name.
 
-    run = resolve(config)
-    name, seed = run.defense, run.seed
-    told = run.assumed_malicious if num_malicious is None else num_malicious
-    if name == "mab-rfl":
-        selector = None if run.selector == "acs" else _selector_of(run)
-        options: dict[str, Any] = dict(run.defense_options)
-        return MabRfl(run.preset, seed=seed, selector=selector, **options)
-    context = {"num_malicious": told, "num_clients": run.clients, "seed": seed}
-    made = make("defenses", name, run.defense_options, context)
+    Raises
+    ------
+    ConfigError
+        If a name is unknown, or if arguments do not fit the defense.
+    """
+    name = known_name("defenses", defense)
+    if isinstance(selector, str):
+        chosen: Selector | None = build_selector(selector, selector_options, num_clients=num_clients, seed=seed)
+    elif selector_options:
+        raise ConfigError("selector_options are for a selector that is a name of the catalogue")
+    else:
+        chosen = selector
+    presets = {"preset": preset, "dataset": dataset}
+    presets = {key: value for key, value in presets.items() if value is not None}
+    if entry("defenses", name).presets:
+        method: Defense = resolve_name("defenses", name)(**presets, seed=seed, selector=chosen, **defense_options)
+        return method
+    if presets:
+        owners = " or ".join(f"'{other}'" for other, own in BUILT_IN["defenses"].items() if own.presets)
+        raise ConfigError(f"preset and dataset belong to {owners}; defense '{name}' has none")
+    context = {"num_malicious": num_malicious, "num_clients": num_clients, "seed": seed}
+    made = make("defenses", name, defense_options, context)
     if callable(getattr(made, "select", None)) and callable(getattr(made, "aggregate", None)):
-        if run.selector != "all":
-            raise ConfigError(
-                f"defense '{name}' selects clients itself; it takes no selector, but got '{run.selector}'"
-            )
-        own: Any = made if callable(getattr(made, "combine", None)) else OneStepDefense(made, name)
-        return cast("Defense", own)
-    return Defense(_callable("defense", name, made), selector=_selector_of(run), seed=seed, name=name)
+        if selector is not None:
+            got = f", but got '{selector}'" if isinstance(selector, str) else ""
+            raise ConfigError(f"defense '{name}' selects clients itself; it takes no selector{got}")
+        return cast("Defense", made if callable(getattr(made, "combine", None)) else OneStepDefense(made, name))
+    return Defense(_callable("defense", name, made), selector=chosen, seed=seed, name=name)
 
 
 class OneStepDefense:
@@ -107,7 +128,7 @@ class OneStepDefense:
 
     @property
     def reputation(self) -> Mapping[ClientId, tuple[float, float]]:
-        """What the user's defense believes of its clients, if it says so."""
+        """The reputation of the clients, if the user's defense has one."""
         return getattr(self.own, "reputation", {})
 
     def select(self, client_ids: Sequence[ClientId], *, round: int) -> list[ClientId]:
@@ -133,7 +154,7 @@ class OneStepDefense:
         return outcome
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the user's defense remembers, if it does."""
+        """Return the state of the user's defense, if it has one."""
         return self.own.state_dict() if isinstance(self.own, Stateful) else {}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
@@ -145,8 +166,8 @@ class OneStepDefense:
 def build_model(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Return a network for this shape of input and number of classes, by name or ``module:Name``.
 
-    What ``module:Name`` stands for may be a class or a function with parameters ``input_shape`` and
-    ``num_classes`` (either, both, or none of them). Lazy layers are shown a batch of zeros, and have their sizes then.
+    ``module:Name`` may be a class or a function with parameters ``input_shape`` and ``num_classes`` (either, both, or
+    none of them). Lazy layers get their sizes from a batch of zeros.
     """
     import torch  # noqa: PLC0415 (a second of import time that listing names does not need)
 
@@ -162,35 +183,32 @@ def build_model(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn
     except MabRflError:
         raise
     except Exception as error:
-        raise ConfigError(f"model '{name}' cannot be built for inputs {input_shape}: {_said(error)}") from error
+        raise ConfigError(f"model '{name}' cannot be built for inputs {input_shape}: {_message(error)}") from error
     if not isinstance(model, torch.nn.Module):
         raise ConfigError(f"model '{name}' must give a torch.nn.Module; got {type(model).__name__}")
     return model
 
 
 def build_dataset(name: str) -> Dataset:
-    """Return a data set, fetched if need be; ``module:Name`` is a :class:`~mabrfl.simulation.data.Dataset` or makes one."""
-    target = resolve_name("datasets", name)
-    if known_name("datasets", name) in BUILT_IN["datasets"]:
-        loaded: Dataset = target(known_name("datasets", name))
-        return loaded
+    """Return a data set, fetched if need be; ``module:Name`` is a ``Dataset`` or a function that returns one."""
+    from mabrfl.simulation.data.dataset import Dataset  # noqa: PLC0415 (a server needs no data)
+
+    target, fixed = resolve_name("datasets", name), entry("datasets", name).fixed
+    if fixed:
+        return cast("Dataset", target(**fixed))
     try:
-        found = target() if callable(target) and not isinstance(target, Dataset) else target
+        data = target() if callable(target) else target
     except MabRflError:
         raise
     except Exception as error:
-        raise DatasetError(f"data set '{name}' cannot be loaded: {_said(error)}") from error
-    if not isinstance(found, Dataset):
-        raise DatasetError(f"data set '{name}' must be a mabrfl.simulation.data.Dataset; got {type(found).__name__}")
-    return found
+        raise DatasetError(f"data set '{name}' cannot be loaded: {_message(error)}") from error
+    if not isinstance(data, Dataset):
+        raise DatasetError(f"data set '{name}' must be a mabrfl.simulation.data.Dataset; got {type(data).__name__}")
+    return data
 
 
-def _selector_of(run: ResolvedConfig) -> Selector:
-    return build_selector(run.selector, run.selector_options, num_clients=run.clients, seed=run.seed)
-
-
-def _said(error: Exception) -> str:
-    """Return what an error of a user's own code says; by itself, a KeyError's "'x'" says nothing."""
+def _message(error: Exception) -> str:
+    """Return the message of an error in a user's own code, with its type where the text alone says too little."""
     return str(error) if isinstance(error, TypeError | ValueError | OSError) else f"{type(error).__name__}: {error}"
 
 

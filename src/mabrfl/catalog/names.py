@@ -1,8 +1,4 @@
-"""Names and what they stand for: the package's own, those of entry points, and ``module:Name``.
-
-Targets are written as text and imported when asked for, so that listing the catalogue costs nothing and
-does not import torch.
-"""
+"""Names and their entries: the package's own, those of entry points, and ``module:Name``."""
 
 from __future__ import annotations
 
@@ -10,125 +6,19 @@ import ast
 import importlib
 import importlib.metadata
 import re
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_type_hints
 
+from mabrfl.catalog.entries import ALIASES, BUILT_IN
+from mabrfl.catalog.kinds import NEEDS, SINGULAR, DatasetDefaults, Entry, Kind
 from mabrfl.errors import ConfigError, MabRflError, suggest
-from mabrfl.simulation.data.library import DATASETS
-
-Kind = Literal["defenses", "selectors", "attacks", "models", "datasets"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-SINGULAR: Mapping[str, str] = {
-    "defenses": "defense",
-    "selectors": "selector",
-    "attacks": "attack",
-    "models": "model",
-    "datasets": "data set",
-}
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One name of the package's own.
-
-    Attributes
-    ----------
-    target
-        ``module:Name``; for the members of a table ``module:TABLE[key]``.
-    line
-        What it is; the first line of the target's docstring if left out.
-    fixed
-        Arguments that the name stands for.
-    """
-
-    target: str
-    line: str = ""
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-
-
-_AVERAGING, _DISTANCE = "mabrfl.aggregation.averaging", "mabrfl.aggregation.distance"
-_COORDINATEWISE, _CLIPPING = "mabrfl.aggregation.coordinatewise", "mabrfl.aggregation.clipping"
-_MODELS = "mabrfl.simulation.training.models"
-
-BUILT_IN: Mapping[Kind, Mapping[str, Entry]] = {
-    "defenses": {
-        "mab-rfl": Entry("mabrfl.mab.method:MabRfl"),
-        "fedavg": Entry(f"{_AVERAGING}:FedAvg"),
-        "fedavg-uniform": Entry(
-            f"{_AVERAGING}:FedAvg",
-            "Federated averaging in which every client weighs the same.",
-            {"weighting": "uniform"},
-        ),
-        "krum": Entry(f"{_DISTANCE}:Krum"),
-        "multi-krum": Entry(f"{_DISTANCE}:MultiKrum"),
-        "faba": Entry(f"{_DISTANCE}:FABA"),
-        "median": Entry(f"{_COORDINATEWISE}:Median"),
-        "trimmed-mean": Entry(f"{_COORDINATEWISE}:TrimmedMean"),
-        "dnc": Entry("mabrfl.aggregation.spectral:DnC"),
-        "centered-clip": Entry(
-            f"{_CLIPPING}:CenteredClip",
-            "Centered clipping (Karimireddy et al., ICML 2021): from the last step, a mean of clipped differences.",
-        ),
-        "geometric-median": Entry(
-            f"{_CLIPPING}:GeometricMedian",
-            "Geometric median (RFA; Pillutla et al., IEEE TSP 2022): the point with the least sum of distances.",
-        ),
-    },
-    "selectors": {
-        "acs": Entry("mabrfl.selection.thompson:ACS"),
-        "thompson-top": Entry("mabrfl.selection.thompson:ThompsonTop"),
-        "budgeted": Entry("mabrfl.selection.budget:Budgeted"),
-        "uniform": Entry("mabrfl.selection.uniform:Uniform"),
-        "all": Entry("mabrfl.selection.uniform:All"),
-    },
-    "attacks": {
-        "none": Entry("", "Nobody attacks."),
-        "label-flip": Entry("mabrfl.attacks.data_poisoning:LabelFlip"),
-        "lie": Entry("mabrfl.attacks.colluding:LIE"),
-        "agr-krum": Entry("mabrfl.attacks.optimized:AgrKrum"),
-        "min-max": Entry("mabrfl.attacks.optimized:MinMax"),
-        "min-sum": Entry("mabrfl.attacks.optimized:MinSum"),
-        "ipm": Entry("mabrfl.attacks.colluding:IPM"),
-        "sign-flip": Entry("mabrfl.attacks.independent:SignFlip"),
-        "gaussian": Entry("mabrfl.attacks.independent:Gaussian"),
-        "mimic": Entry("mabrfl.attacks.mimic:Mimic"),
-        "bridge": Entry("mabrfl.attacks.framing:Bridge"),
-        "hub": Entry("mabrfl.attacks.framing:Hub"),
-        "frame": Entry("mabrfl.attacks.framing:Frame"),
-        "split-sybils": Entry("mabrfl.attacks.sybils:SplitSybils"),
-        "jittered-sybils": Entry("mabrfl.attacks.sybils:JitteredSybils"),
-        "orthogonal-drift": Entry("mabrfl.attacks.sybils:OrthogonalDrift"),
-        "decoy": Entry("mabrfl.attacks.sybils:Decoy"),
-        "magnitude": Entry("mabrfl.attacks.independent:Magnitude"),
-        "sleeper": Entry("mabrfl.attacks.wrapping:Sleeper"),
-        "on-off": Entry("mabrfl.attacks.wrapping:OnOff"),
-        "whitewash": Entry("mabrfl.attacks.wrapping:Whitewash"),
-        "braggart": Entry("mabrfl.attacks.wrapping:Braggart"),
-        "backdoor": Entry("mabrfl.attacks.backdoor:Backdoor"),
-        "agr-mab-rfl": Entry("mabrfl.attacks.tailored:AgrMabRfl"),
-    },
-    "models": {
-        "mlp": Entry(f"{_MODELS}:MODELS[mlp]", "One hidden layer of 64 units; takes inputs of any shape."),
-        "mnist-cnn": Entry(f"{_MODELS}:MODELS[mnist-cnn]", "Two convolutions (30, 50) and two dense layers (100, 10)."),
-        "mnist-cnn-small": Entry(
-            f"{_MODELS}:MODELS[mnist-cnn-small]", "The same with 16, 32 and 64: two and a half times as fast."
-        ),
-        "vgg-lite": Entry(
-            f"{_MODELS}:MODELS[vgg-lite]", "The paper's simplified VGG16: six convolutions, 1,186,378 parameters."
-        ),
-        "vgg-tiny": Entry(f"{_MODELS}:MODELS[vgg-tiny]", "The same with a quarter of the widths."),
-    },
-    "datasets": {name: Entry("mabrfl.simulation.data.library:load") for name in ("digits", "mnist", "fashion-mnist", "cifar10")},
-}
-
-ALIASES: Mapping[Kind, Mapping[str, str]] = {"attacks": {"agrt": "agr-krum"}}
-"""Other names in use, by kind."""
+_COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 
 
 def known_name(kind: Kind, name: str) -> str:
@@ -140,16 +30,44 @@ def known_name(kind: Kind, name: str) -> str:
         If there is no such name; with the nearest one.
     """
     name = ALIASES.get(kind, {}).get(name, name)
-    if name in BUILT_IN[kind] or _TARGET.fullmatch(name) or name in _entry_points(kind):
+    if name in BUILT_IN[kind] or _is_target(kind, name) or name in _entry_points(kind):
         return name
-    if ":" in name:
+    if ":" in name and kind != "presets":
         raise ConfigError(f"{SINGULAR[kind]} '{name}' is not of the form module:Name")
-    names = [*BUILT_IN[kind], *ALIASES.get(kind, {}), *_entry_points(kind)]
-    raise ConfigError(f"unknown {SINGULAR[kind]} '{name}'{suggest(name, names)}")
+    short = [alias for alias in ALIASES.get(kind, {}) if ":" not in alias]
+    raise ConfigError(
+        f"unknown {SINGULAR[kind]} '{name}'{suggest(name, [*BUILT_IN[kind], *short, *_entry_points(kind)])}"
+    )
+
+
+def entry(kind: Kind, name: str) -> Entry:
+    """Return the entry of a name; that of a plug-in or of ``module:Name`` is read from attributes of the target.
+
+    Raises
+    ------
+    ConfigError
+        If the name is unknown, its target cannot be imported, or one of its attributes is no value for an entry.
+    """
+    name = known_name(kind, name)
+    return BUILT_IN[kind].get(name) or _read_entry(kind, name)
+
+
+def display_entry(kind: Kind, name: str) -> Entry:
+    """Return the entry of a name that stands in a file of results, for tables and figures.
+
+    No error and no surprise: ``module:Name`` is not imported, because it would run the code that a file names. Such a
+    name, and one that is not known here, has its last part as its label; a selector of that kind may learn.
+    """
+    try:
+        if not _is_target(kind, known := known_name(kind, name)):
+            return entry(kind, known)
+    except ConfigError:
+        pass
+    return Entry(target=name, label=name.rpartition(":")[2] or name, learns=kind == "selectors")
 
 
 def resolve_name(kind: Kind, name: str) -> Any:
-    """Return what a name stands for: a class, a function, or an object.
+    """Return the class, function or object of a name.
 
     Names of the package come first, then those of installed packages' entry points in the group
     ``mabrfl.<kind>``, then ``module:Name``.
@@ -157,7 +75,7 @@ def resolve_name(kind: Kind, name: str) -> Any:
     Raises
     ------
     ConfigError
-        If the name is unknown or what it stands for cannot be imported.
+        If the name is unknown or its target cannot be imported.
     """
     name = known_name(kind, name)
     if name in BUILT_IN[kind]:
@@ -173,29 +91,89 @@ def resolve_name(kind: Kind, name: str) -> Any:
 
 
 def describe(kind: Kind) -> list[tuple[str, str]]:
-    """Return every name of a kind with one line on what it is: the package's own, then entry points."""
-    lines = [(name, entry.line or _own_line(kind, name)) for name, entry in BUILT_IN[kind].items()]
+    """Return every name of a kind with one line on it: the package's own, then entry points."""
+    lines = [(name, (own.line or _own_line(own)) + _needs_text(own)) for name, own in BUILT_IN[kind].items()]
     for name, point in sorted(_entry_points(kind).items()):
         if name not in BUILT_IN[kind]:
-            lines.append((name, f"{_imported_line(kind, name)} [{point.value}]"))
+            lines.append((name, f"{_plugin_line(kind, name)} [{point.value}]"))
     return lines
 
 
-def _entry_points(kind: Kind) -> dict[str, importlib.metadata.EntryPoint]:
+def _is_target(kind: Kind, name: str) -> bool:
+    return kind != "presets" and name not in BUILT_IN[kind] and _TARGET.fullmatch(name) is not None
+
+
+def _entry_points(kind: Kind) -> Mapping[str, importlib.metadata.EntryPoint]:
+    return {} if kind == "presets" else _points_on(kind, tuple(sys.path))
+
+
+@lru_cache(maxsize=32)
+def _points_on(kind: Kind, _path: tuple[str, ...]) -> Mapping[str, importlib.metadata.EntryPoint]:
+    """Return the entry points of all packages on the path: reading them takes long, and is done once for a path."""
     return {point.name: point for point in importlib.metadata.entry_points(group=f"mabrfl.{kind}")}
+
+
+def _read_entry(kind: Kind, name: str) -> Entry:
+    """Return what a plug-in says about itself."""
+    target, what = resolve_name(kind, name), f"{SINGULAR[kind]} '{name}'"
+
+    def read(attribute: str, usual: Any, rule: str) -> Any:
+        value = getattr(target, attribute, usual)
+        right_type = isinstance(value, tuple | list) if isinstance(usual, tuple) else type(value) is type(usual)
+        if not right_type:
+            raise ConfigError(f"{what}: its attribute {attribute} must be {rule}; got {value!r:.80}")
+        return value
+
+    colour = read("colour", "", "text such as '#0072B2'")
+    if colour and not _COLOUR.fullmatch(colour):
+        raise ConfigError(f"{what}: its attribute colour must be of the form '#rrggbb'; got {colour!r:.80}")
+    needs = tuple(read("needs", (), "a tuple of words"))
+    for word in needs:
+        if word not in NEEDS:
+            raise ConfigError(f"{what}: its attribute needs has an unknown word '{word}'{suggest(str(word), NEEDS)}")
+    revision = read("revision", 1, "a whole number")
+    if revision < 1:
+        raise ConfigError(f"{what}: its attribute revision must be at least 1; got {revision}")
+    return Entry(
+        target=name,
+        label=read("label", name.rpartition(":")[2], "text"),
+        colour=colour,
+        # Of a selector that does not say so nobody can know it: better one figure too many than one too few.
+        learns=read("learns", kind == "selectors", "true or false"),
+        needs=needs,
+        revision=revision,
+        defaults=_read_defaults(what, getattr(target, "defaults", {})) if kind == "datasets" else DatasetDefaults(),
+    )
+
+
+def _read_defaults(what: str, defaults: Any) -> DatasetDefaults:
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 (a server that lists names does not need it)
+
+    if not isinstance(defaults, Mapping):
+        raise ConfigError(f"{what}: its attribute defaults must be a mapping; got {defaults!r:.80}")
+    rules = get_type_hints(DatasetDefaults)
+    for key, value in defaults.items():
+        if key not in rules:
+            raise ConfigError(f"{what}: its attribute defaults has an unknown key '{key}'{suggest(str(key), rules)}")
+        try:
+            TypeAdapter(rules[key]).validate_python(value, strict=True)
+        except ValidationError as error:
+            rule = error.errors()[0]["msg"].replace("Input should be", "must be")
+            raise ConfigError(f"{what}: its default {key} {rule}; got {value!r:.80}") from error
+    return DatasetDefaults(**defaults)
 
 
 def _imported(target: str) -> Any:
     """Return ``module:Name`` or ``module:TABLE[key]``."""
     module_name, _, path = target.partition(":")
     path, bracket, key = path.partition("[")
-    found: Any = importlib.import_module(module_name)
+    value: Any = importlib.import_module(module_name)
     for part in path.split("."):
-        if not hasattr(found, part):
-            public = [name for name in dir(found) if not name.startswith("_")]
+        if not hasattr(value, part):
+            public = [name for name in dir(value) if not name.startswith("_")]
             raise ConfigError(f"module '{module_name}' has no '{path}'{suggest(path, public)}")
-        found = getattr(found, part)
-    return found[key.rstrip("]")] if bracket else found
+        value = getattr(value, part)
+    return value[key.rstrip("]")] if bracket else value
 
 
 def _import_failure(kind: Kind, name: str, target: str, error: Exception) -> str:
@@ -209,18 +187,20 @@ def _import_failure(kind: Kind, name: str, target: str, error: Exception) -> str
     return f"{SINGULAR[kind]} '{name}': cannot import '{module}': {cause}"
 
 
-def _imported_line(kind: Kind, name: str) -> str:
+def _plugin_line(kind: Kind, name: str) -> str:
     try:
-        return first_line(resolve_name(kind, name).__doc__)
+        return first_line(resolve_name(kind, name).__doc__) + _needs_text(entry(kind, name))
     except ConfigError as error:
         return f"cannot be used: {error}"
 
 
-def _own_line(kind: Kind, name: str) -> str:
-    """Return what something of this package is, by reading docstrings in the source, not importing it."""
-    if kind == "datasets":
-        return DATASETS[name]
-    module, _, name = BUILT_IN[kind][name].target.partition(":")
+def _needs_text(own: Entry) -> str:
+    return f" [needs {', '.join(NEEDS[word] for word in own.needs)}]" if own.needs else ""
+
+
+def _own_line(own: Entry) -> str:
+    """Return the first line of a docstring of this package: read from the source, which is not imported."""
+    module, _, name = own.target.partition(":")
     path = _PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
     return first_line(_docstrings(path).get(name))
 

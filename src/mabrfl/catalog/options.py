@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError
 
-from mabrfl.catalog.names import BUILT_IN, SINGULAR, Kind, known_name, resolve_name
+from mabrfl.catalog.kinds import SINGULAR, Kind
+from mabrfl.catalog.names import entry, known_name, resolve_name
 from mabrfl.errors import ConfigError, suggest
 
 CONTEXT = frozenset({"num_malicious", "num_clients", "seed"})
@@ -30,21 +31,21 @@ def complete_options(kind: Kind, name: str, options: Mapping[str, Any]) -> dict[
         If an option does not exist, is missing, or has the wrong type.
     """
     name = known_name(kind, name)
-    if name == "none":
+    own = entry(kind, name)
+    if not own.target:
         check_options(kind, name, {}, options)
         return {}
     target = resolve_name(kind, name)
     parameters = parameters_of(target)
     options, inner = _split(kind, name, target, parameters, options)
     check_options(kind, name, parameters, options, hints_of(target))
-    fixed = BUILT_IN[kind][name].fixed if name in BUILT_IN[kind] else {}
     defaults = {
         option: list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
         for option, parameter in parameters.items()
         if option not in CONTEXT and isinstance(parameter.default, bool | int | float | str | tuple)
     }
     nested = {} if inner is None else {"inner": inner.name, **complete_options(kind, inner.name, inner.options)}
-    return {**nested, **defaults, **fixed, **options}
+    return {**nested, **defaults, **own.fixed, **options}
 
 
 def make(kind: Kind, name: str, options: Mapping[str, Any], context: Mapping[str, Any]) -> Any:
@@ -65,7 +66,7 @@ def make(kind: Kind, name: str, options: Mapping[str, Any], context: Mapping[str
     options, inner = _split(kind, name, target, parameters, options)
     check_options(kind, name, parameters, options, hints_of(target))
     arguments = {key: value for key, value in context.items() if key in parameters}
-    arguments |= BUILT_IN[kind][name].fixed if name in BUILT_IN[kind] else {}
+    arguments |= entry(kind, name).fixed
     arguments |= {} if inner is None else {"inner": make(kind, inner.name, inner.options, context)}
     arguments |= options
     if not isinstance(target, type):
@@ -97,12 +98,13 @@ def _split(
         return options, None
     place = f"{SINGULAR[kind]}_options.inner"
     inner = options.get("inner", default)
-    if not isinstance(inner, str) or inner == "none":
-        raise ConfigError(f"{place} must be the name of another {SINGULAR[kind]}; got {inner!r}")
     try:
-        inner = known_name(kind, inner)
+        target_of_inner = isinstance(inner, str) and entry(kind, inner).target
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from error
+    if not target_of_inner:
+        raise ConfigError(f"{place} must be the name of another {SINGULAR[kind]}; got {inner!r}")
+    inner = known_name(kind, inner)
     own = {key: value for key, value in options.items() if key in parameters and key != "inner"}
     rest = {key: value for key, value in options.items() if key not in parameters}
     theirs = parameters_of(resolve_name(kind, inner))
@@ -162,7 +164,7 @@ def check_options(
     known = [parameter for parameter in parameters if parameter not in CONTEXT]
     for option, value in options.items():
         if option in CONTEXT and option in parameters:
-            raise ConfigError(f"{section}.{option}: {what} is told it by the run; set {_INSTEAD[option]} instead")
+            raise ConfigError(f"{section}.{option}: the run gives it to {what}; set {_INSTEAD[option]} instead")
         if option not in parameters:
             hint = suggest(option, known) if known else "; it has none"
             raise ConfigError(f"{section}.{option}: {what} has no such option{hint}")

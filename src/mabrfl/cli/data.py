@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mabrfl import catalog
 from mabrfl.cli.once import OnceCommand
 from mabrfl.errors import DatasetError, MabRflError
 from mabrfl.simulation import data
@@ -26,10 +27,11 @@ def list_datasets() -> None:
     """Show every data set, and where it lies on this machine."""
     with _one_line_errors():
         table = _table("data set", "what it is", "where")
-        for name, description in data.DATASETS.items():
+        for name in data.DATASETS:
             folder = data.locate(name)
             embedded = data.is_embedded(name)
             where = "embedded" if embedded else str(folder or f"not here; mabrfl data fetch {name}")
+            description = catalog.entry("datasets", name).line
             table.add_row(name, description, Text(where, style="dim" if not (folder or embedded) else "green"))
         Console().print(table)
 

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from mabrfl.catalog import entry
 from mabrfl.cli.live import Display, headline
 from mabrfl.config import ResolvedConfig, config_hash
 from mabrfl.errors import OutputError
@@ -93,7 +94,8 @@ def draw(finished: Finished) -> None:
     config, records = finished.config, finished.records
     attackers = attacker_ids(records)
     title = headline(config)
-    label = f"{config.defense} ({config.preset})" if config.defense == "mab-rfl" else config.defense
+    has_presets = entry("defenses", config.defense).presets
+    label = f"{config.defense} ({config.preset})" if has_presets else config.defense
     plotting.save(plotting.accuracy_figure({label: records}, title=title), finished.path / "accuracy")
     plotting.save(plotting.clients_figure(records, attackers, config.clients, title=title), finished.path / "clients")
 

@@ -1,4 +1,4 @@
-"""``mabrfl list``: what there is, with one line each."""
+"""``mabrfl list``: every name, with one line each."""
 
 from __future__ import annotations
 
@@ -13,23 +13,18 @@ from rich.text import Text
 from mabrfl import catalog
 from mabrfl.errors import suggest
 
-_PRESETS = [
-    ("hardened", "The default: no threshold to tune, reputation that reacts, bounded influence (docs/hardening.md)."),
-    ("paper", "MAB-RFL as the text of the paper has it, line by line."),
-    ("reference", "MAB-RFL, and the conditions of the run, as the authors' released code behaves."),
-]
 _PARTITIONS = [
     ("dominant-label", "The paper's: a share q of each client's data has the client's dominant label."),
     ("iid", "Every client draws from all data alike."),
     ("dirichlet", "Each client's label proportions are drawn from a Dirichlet distribution."),
 ]
-_KINDS = (*catalog.KINDS, "presets", "partitions")
+_KINDS = (*catalog.KINDS, "partitions")
 
 
 def listing(
     kind: Annotated[str | None, typer.Argument(help=f"Only these: {', '.join(_KINDS)}.")] = None,
 ) -> None:
-    """Show the defenses, selectors, attacks, models and data sets there are, with one line each."""
+    """Show the defenses, selectors, attacks, models, data sets and presets, with one line each."""
     console = Console()
     for chosen in _KINDS if kind is None else (_known(kind),):
         lines = _lines(chosen)
@@ -51,14 +46,12 @@ def _known(kind: str) -> str:
 
 
 def _lines(kind: str) -> list[tuple[str, str]]:
-    if kind == "presets":
-        return _PRESETS
     return _PARTITIONS if kind == "partitions" else catalog.describe(kind)  # type: ignore[arg-type]
 
 
 def _print(console: Console, name: str, line: str, width: int) -> None:
     if not console.is_terminal:
-        # Whoever pipes this wants one line per name, however long.
+        # In a pipe each name has one line, however long.
         console.print(Text(f"  {name:{width}}  {line}"), soft_wrap=True)
         return
     row = Table.grid(padding=(0, 2))

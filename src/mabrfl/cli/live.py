@@ -15,6 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from mabrfl.catalog import entry
 from mabrfl.config import ResolvedConfig
 from mabrfl.recording import RoundRecord
 
@@ -75,8 +76,9 @@ def in_words(seconds: float) -> str:
 
 def headline(config: ResolvedConfig) -> str:
     """Return a run in one line."""
-    defense = f"{config.defense} ({config.preset})" if config.defense == "mab-rfl" else config.defense
-    chosen = "" if config.selector == ("acs" if config.defense == "mab-rfl" else "all") else f" + {config.selector}"
+    method = entry("defenses", config.defense)
+    defense = f"{config.defense} ({config.preset})" if method.presets else config.defense
+    chosen = "" if config.selector == method.selector else f" + {config.selector}"
     attackers = f"{config.attack} by {config.num_attackers} of {config.clients} clients"
     attack = "no attack" if config.attack == "none" else attackers
     return f"{config.dataset}, {config.model}, {defense}{chosen}, {attack}, seed {config.seed}"

@@ -19,7 +19,7 @@ from mabrfl.config.model import RunConfig, Section
 from mabrfl.errors import ConfigError, suggest
 
 Kind = Literal["config", "sweep"]
-"""What a file of settings is for, and how it is called in the folder that it leads to."""
+"""The purpose of a file of settings, which is also its name in the folder of the results."""
 MAX_BYTES = 1_000_000
 _LONGEST_SHOWN = 80
 _WORDING = (
@@ -59,7 +59,7 @@ def load_config(path: Path | str | None = None, overrides: Mapping[str, Any] | N
     try:
         return RunConfig(**settings)
     except ValidationError as error:
-        raise ConfigError(_translated(error, nested, "" if path is None else f"{shown(path)}: ")) from None
+        raise ConfigError(error_in_one_line(error, nested, "" if path is None else f"{shown(path)}: ")) from None
 
 
 def dump_toml(config: RunConfig) -> str:
@@ -164,8 +164,8 @@ def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _translated(error: ValidationError, overrides: Mapping[str, Any], source: str) -> str:
-    """Return the first of pydantic's findings as one line: where, what is wrong, and what was given."""
+def error_in_one_line(error: ValidationError, overrides: Mapping[str, Any], source: str) -> str:
+    """Return the first of pydantic's errors as one line: the key, the rule, and the value."""
     details = error.errors(include_url=False)
     first = details[0]
     place = tuple(str(part) for part in first["loc"])

@@ -11,7 +11,7 @@ from mabrfl.flower.metrics import AggregateMetrics
 from mabrfl.flower.node_identity import by_public_key
 from mabrfl.flower.schema import BUFFER_SUFFIXES
 from mabrfl.flower.strategy import RobustStrategy
-from mabrfl.mab.presets import DEFAULT_PRESET
+from mabrfl.mab.presets import DEFAULT_PRESET, memory_option
 from mabrfl.protocols import Selector
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class MabRflStrategy(RobustStrategy):
         **options: Any,
     ) -> None:
         if not momenta:
-            name = "memory" if (preset or DEFAULT_PRESET) == "hardened" else "history"
+            name = memory_option(preset or DEFAULT_PRESET)
             if options.get(name):
                 raise ConfigError(f"momenta=False means {name}=0; got {name}={options[name]}")
             options = {**options, name: 0.0}

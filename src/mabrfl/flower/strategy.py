@@ -18,7 +18,7 @@ from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower import summary
 from mabrfl.flower.client_evaluation import EvaluatingStrategy
 from mabrfl.flower.contract import Contract
-from mabrfl.flower.defenses import FRACTION_TRAIN, build_defense, describe, refuse_undescribed
+from mabrfl.flower.defenses import FRACTION_TRAIN, describe, refuse_undescribed, strategy_defense
 from mabrfl.flower.describing import described
 from mabrfl.flower.dispatch import Dispatch, Mailroom, write_messages
 from mabrfl.flower.judging import Desk, Judgement, judge, unpack
@@ -131,7 +131,7 @@ class RobustStrategy(EvaluatingStrategy):
             message_ttl=message_ttl,
             identify=identify,
         )
-        self.defense = build_defense(
+        self.defense = strategy_defense(
             defense,
             selector,
             defense_options=defense_options,

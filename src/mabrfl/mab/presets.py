@@ -1,8 +1,8 @@
-"""Every point where MAB-RFL leaves a choice, as an option; and the presets that set them all.
+"""The choices that MAB-RFL leaves, as options; and the presets that set them all.
 
-``hardened`` is the default: the method for models and data that nobody has tuned it for (see
-:mod:`mabrfl.mab.hardened`). ``paper`` follows the text line by line, ``reference`` the behaviour of the
-released code; the numbers in brackets are the rows of the audit table in ``docs/method.md``.
+``hardened`` is the default: it has no threshold to tune to a model or to data (see :mod:`mabrfl.mab.hardened`).
+``paper`` follows the text line by line, ``reference`` the behaviour of the released code. The numbers in brackets are
+the rows of the audit table in ``docs/method.md``. A new preset also needs an entry in :mod:`mabrfl.catalog.entries`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from mabrfl.errors import ConfigError, suggest
 from mabrfl.mab.hardened.options import HardenedOptions
 from mabrfl.mab.option_checks import check_options
 
-Preset = Literal["hardened", "paper", "reference"]
-DEFAULT_PRESET: Preset = "hardened"
+DEFAULT_PRESET = "hardened"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,13 +187,29 @@ def options(preset: str = DEFAULT_PRESET, dataset: str | None = None, **override
     >>> options("reference", history=0.5).history
     0.5
     """
-    if preset not in PRESETS:
-        raise ConfigError(f"unknown preset '{preset}'{suggest(preset, PRESETS)}")
-    known = {field.name for field in fields(PRESETS[preset])}
+    chosen = _preset(preset)
+    known = {field.name for field in fields(chosen)}
     for name in overrides:
         if name not in known:
-            elsewhere = [other for other, chosen in PRESETS.items() if hasattr(chosen, name)]
+            elsewhere = [other for other, others in PRESETS.items() if hasattr(others, name)]
             hint = f"; the preset {elsewhere[0]} has" if elsewhere else suggest(name, known)
             raise ConfigError(f"the preset {preset} of MAB-RFL has no option '{name}'{hint}")
     thresholds = THRESHOLDS.get(dataset or "", {}) if preset == "paper" else {}
-    return replace(PRESETS[preset], **{**thresholds, **overrides})
+    return replace(chosen, **{**thresholds, **overrides})
+
+
+def memory_option(preset: str) -> str:
+    """Return the option that says how much a preset remembers of past updates; with 0 it remembers none.
+
+    Examples
+    --------
+    >>> memory_option("hardened"), memory_option("paper")
+    ('memory', 'history')
+    """
+    return "history" if isinstance(_preset(preset), MabRflOptions) else "memory"
+
+
+def _preset(name: str) -> Options:
+    if name not in PRESETS:
+        raise ConfigError(f"unknown preset '{name}'{suggest(name, PRESETS)}")
+    return PRESETS[name]

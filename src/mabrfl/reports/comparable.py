@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from mabrfl.catalog import display_entry
 from mabrfl.config import RunConfig, resolve
 from mabrfl.config.defaults import WITHOUT_EFFECT
 from mabrfl.config.model import PartitionConfig, TrainingConfig
@@ -19,28 +20,24 @@ LAPTOP: Mapping[str, Mapping[str, Any]] = {
     "mnist": {"model": "mnist-cnn-small", "rounds": 40},
     "cifar10": {"model": "vgg-tiny", "rounds": 25, "partition.sizes": [120, 200]},
 }
-"""What ``experiments/table1-*-laptop.toml`` has smaller than the paper. Their tables are made to be compared with the
-paper's and say what is smaller; no other run with another model, fewer rounds or less data is compared."""
+"""The settings that are smaller in ``experiments/table1-*-laptop.toml`` than in the paper. Their tables are compared
+with the paper's and say what is smaller; no other run with another model, fewer rounds or less data is compared."""
 
 _FREE = frozenset({"seed", "attackers", "allow_majority", *WITHOUT_EFFECT})
 """Settings that a figure of the paper is not bound to; the share of attackers is looked up by its number."""
 
 
-_MAB_RFL = "mab-rfl"
-_PRESETS = ("paper", "reference")
-"""MAB-RFL as the paper has it; ``hardened`` is a method of its own, of which the paper has no figures."""
-
-
 def is_comparable(cell: Cell) -> bool:
     """Whether a run has the paper's conditions for its data set, defense, preset and attack.
 
-    Of MAB-RFL's presets that can be said of ``paper`` and ``reference`` alone; to other defenses a preset is no more
-    than the conditions of the run.
+    The paper has no figures of the preset ``hardened`` of MAB-RFL. For other defenses a preset is no more than the
+    conditions of the run.
 
-    Whatever the paper leaves open (optimiser, initialisation, the options of attacks and defenses) must be what it is
-    by default. A setting that a run does not have, because it is older than the setting, is no difference.
+    Settings that the paper leaves open (optimiser, initialisation, the options of attacks and defenses) must have
+    their defaults. A setting that a run does not have, because it is older than the setting, is no difference.
     """
-    if cell.config["defense"] == _MAB_RFL and cell.config["preset"] not in _PRESETS:
+    method, preset = cell.config["defense"], cell.config["preset"]
+    if display_entry("defenses", method).presets and not display_entry("presets", preset).in_paper:
         return False
     named = (cell.config[name] for name in ("dataset", "defense", "preset", "attack"))
     papers = _papers(*named, cell.num_attackers)
@@ -59,7 +56,7 @@ def _papers(dataset: str, defense: str, preset: str, attack: str, attackers: int
         return None
     if paper.paper_table(dataset) is None:
         return None
-    told = paper.settings(dataset)
+    setup = paper.settings(dataset)
     try:
         config = resolve(
             RunConfig(
@@ -68,11 +65,11 @@ def _papers(dataset: str, defense: str, preset: str, attack: str, attackers: int
                 preset=preset,
                 attack=attack,
                 attackers=attackers,
-                clients=told["clients"],
-                rounds=told["rounds"],
+                clients=setup["clients"],
+                rounds=setup["rounds"],
                 allow_majority=True,
-                training=TrainingConfig(epochs=told["epochs"]),
-                partition=PartitionConfig(q=told["q"], sizes=tuple(told["sizes"])),
+                training=TrainingConfig(epochs=setup["epochs"]),
+                partition=PartitionConfig(q=setup["q"], sizes=tuple(setup["sizes"])),
             )
         )
     except (MabRflError, ValueError):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from mabrfl.reports.labels import MAB_RFL, Column, Row
+from mabrfl.reports.labels import Column, Row
 from mabrfl.reports.tables import Table, fair_means, shown
 
 
@@ -68,7 +68,7 @@ def compared_columns(table: Table) -> list[Column]:
     """Return the columns whose order is compared with the paper's: ranked, in the paper, MAB-RFL once."""
     columns: list[Column] = []
     for column in table.grid.columns:
-        again = column.defense == MAB_RFL and any(other.defense == MAB_RFL for other in columns)
+        again = column.entry.presets and any(other.entry.presets for other in columns)
         if column.ranked and not again and any(table.at(row, column).paper is not None for row in table.grid.rows):
             columns.append(column)
     return columns

@@ -1,4 +1,4 @@
-"""Figures of what a defense does to honest clients and to attackers; the paper has none of these."""
+"""Figures of how a defense treats honest clients and attackers; the paper has none of these."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from mabrfl.catalog import display_entry
 from mabrfl.reports.arrangement import Grid, slug
 from mabrfl.reports.curves import Curve, curve, isolation_curve, selection_curves, share_curve
 from mabrfl.reports.drawing import ATTACKER, HONEST
 from mabrfl.reports.labels import Column, Row
 from mabrfl.reports.panels import ACROSS, Panels, attacked_rows, looks, plot_curve, side_by_side
 
-_LEARNING = ("acs", "thompson-top", "budgeted")
-_OURS = "mabrfl."
 _SOLID: dict[str, Any] = {"linestyle": "solid"}
 _DASHED: dict[str, Any] = {"linestyle": (0, (3, 1.5))}
 _KEY: dict[str, Any] = {"color": "#444444", "linewidth": 1.6}
@@ -101,7 +100,7 @@ def _isolation(grid: Grid, rows: Sequence[Row], columns: Sequence[Column], title
         for column in columns:
             cells = grid.done(row, column)
             lines = [("last_selected", _SOLID), ("last_accepted", _DASHED)]
-            # Whoever selects everybody isolates nobody; that line would only hide the others.
+            # A selector that invites everyone never isolates anyone; that line would only hide the others.
             for last, dashes in lines if column.selector != "all" else lines[1:]:
                 shown = isolation_curve(cells, last)
                 if not shown.empty:
@@ -140,9 +139,8 @@ def _rejects(grid: Grid, _row: Row, column: Column) -> bool:
 
 
 def _learns(_grid: Grid, _row: Row, column: Column) -> bool:
-    """Whether the selector goes by reputation; of a user's own nobody here can know, and so it is shown."""
-    own = ":" in column.selector and not column.selector.startswith(_OURS)
-    return column.selector in _LEARNING or own
+    """Whether clients are selected by reputation; a selector of which nobody knows it is shown."""
+    return display_entry("selectors", column.selector).learns or display_entry("defenses", column.defense).learns
 
 
 def _chooses(_grid: Grid, _row: Row, column: Column) -> bool:

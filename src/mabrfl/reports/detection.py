@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mabrfl.catalog import display_entry
 from mabrfl.errors import StateError
 from mabrfl.recording.evaluation import ratio
 from mabrfl.reports.arrangement import Condition, conditions
 from mabrfl.reports.curves import isolation_rounds
-from mabrfl.reports.labels import MAB_RFL, Setting, setting_of
+from mabrfl.reports.labels import Setting, setting_of
 from mabrfl.reports.naming import STATUS_WORDS
-from mabrfl.reports.tables import BEGUN_NOTE, FAILED_NOTE, Entry, Metric, entry_of, outcome
+from mabrfl.reports.tables import BEGUN_NOTE, FAILED_NOTE, Metric, TableEntry, entry_of, outcome
 from mabrfl.sweeps.grouping import settings_of
 from mabrfl.sweeps.results import STATUSES, Cell
 
@@ -70,7 +71,7 @@ class DetectionRow:
     """
 
     condition: Condition
-    accuracy: Entry
+    accuracy: TableEntry
     difference: Average | None
     is_clean: bool
     rates: Mapping[str, Average | None]
@@ -110,7 +111,7 @@ class DetectionTable:
 
 def has_detection(cells: Iterable[Cell]) -> bool:
     """Whether there is anything to detect, or anybody who would: attackers, or MAB-RFL."""
-    return any(cell.num_attackers or cell.config["defense"] == MAB_RFL for cell in cells)
+    return any(cell.num_attackers or display_entry("defenses", cell.config["defense"]).presets for cell in cells)
 
 
 def detection_table(cells: Sequence[Cell], metric: Metric = "final_accuracy") -> DetectionTable:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from mabrfl.catalog import BUILT_IN, Entry, display_entry
 from mabrfl.config.toml import one_line
 from mabrfl.reports import paper_table as paper
 from mabrfl.reports.naming import attack_name, dataset_name, defense_name, is_label, own_name, selector_name
@@ -20,16 +21,12 @@ from mabrfl.sweeps.results import Cell
 
 T = TypeVar("T", "Row", "Column")
 
-MAB_RFL = "mab-rfl"
-BASELINES = ("fedavg", "fedavg-uniform")
-"""Defenses that are none."""
 SAMPLING_AXIS = "sampling"
 """The axis of a sweep whose values are the lines of Fig. 1a, and columns of a table."""
 ATTACK_OPTIONS, DEFENSE_OPTIONS = "attack_options.", "defense_options."
 
 _PARTITION = ("kind", "q", "concentration", "sizes")
 _TRAINING = ("epochs", "batch_size", "optimizer", "learning_rate", "momentum", "weight_decay")
-_PRESETS = ("paper", "reference", "hardened")
 _NOT_OF_A_COLUMN = frozenset(
     {"dataset", "model", "rounds", "clients", "attack", "attackers", "defense", "preset", "selector"}
     | {f"partition.{name}" for name in _PARTITION}
@@ -178,9 +175,14 @@ class Column:
     sweep_label: str = ""
 
     @property
+    def entry(self) -> Entry:
+        """The catalogue's entry of the defense."""
+        return display_entry("defenses", self.defense)
+
+    @property
     def own_selector(self) -> bool:
         """Whether the defense has the selector that belongs to it."""
-        return self.selector == ("acs" if self.defense == MAB_RFL else "all")
+        return self.selector == self.entry.selector
 
     @property
     def ranked(self) -> bool:
@@ -189,13 +191,13 @@ class Column:
         FedAvg is the baseline without a defense, which the paper does not rank. It is not ranked with another selector
         either: it could be marked as the best beside an unranked FedAvg that is better.
         """
-        return self.defense not in BASELINES
+        return not self.entry.baseline
 
     @property
     def label(self) -> str:
         """The defense as the sweep or the paper names it, with all that the paper does not have."""
         name = self.sweep_label or defense_name(self.defense)
-        if not self.sweep_label and (self.defense == MAB_RFL or self.preset != "paper"):
+        if not self.sweep_label and (self.entry.presets or self.preset != "paper"):
             name += f" {one_line(self.preset)}"
         if not self.own_selector and not self.sampling:
             name += f" + {selector_name(self.selector)}"
@@ -204,12 +206,11 @@ class Column:
     @property
     def order(self) -> tuple[Any, ...]:
         """A key that sorts columns as in the paper: other defenses, MAB-RFL, FedAvg; unknown ones before MAB-RFL."""
-        others = [name for name in paper.defense_names() if name not in (MAB_RFL, *BASELINES)]
-        if self.defense in others:
+        own, others, presets = self.entry, paper.defense_names(), list(BUILT_IN["presets"])
+        place = len(others) + (1 if own.presets else 2 if own.baseline else 0)
+        if self.defense in others and place == len(others):
             place = others.index(self.defense)
-        else:
-            place = len(others) + (1 if self.defense == MAB_RFL else 2 if self.defense in BASELINES else 0)
-        preset = _PRESETS.index(self.preset) if self.preset in _PRESETS else len(_PRESETS)
+        preset = presets.index(self.preset) if self.preset in presets else len(presets)
         selector = (not self.own_selector, self.selector)
         return place, self.defense, preset, self.preset, self.sampling, *selector, self.sweep_label, self.variant
 
@@ -272,7 +273,7 @@ def column_of(cell: Cell) -> Column:
     For a defense other than MAB-RFL a preset is the conditions of the run, and hardened has the paper's.
     """
     defense, preset, selector = (cell.config[key] for key in ("defense", "preset", "selector"))
-    same = preset == "hardened" and defense != MAB_RFL and selector != "acs"
+    same = preset == "hardened" and not display_entry("defenses", defense).presets and selector != "acs"
     return Column(defense, "paper" if same else preset, selector)
 
 

@@ -1,57 +1,41 @@
-"""What data sets, defenses, attacks and selectors are called in tables and figures: as the paper does, where it can."""
+"""The labels of data sets, defenses, presets, attacks and selectors in tables and figures: see the catalogue."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mabrfl.catalog import KINDS, known_name
+from mabrfl.catalog import KINDS, display_entry, known_name
 from mabrfl.config.toml import one_line
 from mabrfl.errors import ConfigError
-from mabrfl.reports import paper_table as paper
-
-_DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "digits": "digits"}
-_DEFENSES = {
-    **paper.defense_names(),
-    "multi-krum": "Multi-Krum",
-    "trimmed-mean": "Trimmed mean",
-    "geometric-median": "Geometric median",
-    "fedavg-uniform": "FedAvg uniform",
-}
-_ATTACKS = {
-    **paper.attack_names(),
-    "none": "—",
-    "min-max": "Min-Max",
-    "min-sum": "Min-Sum",
-    "ipm": "IPM",
-    "sign-flip": "Sign flip",
-    "gaussian": "Gaussian",
-    "mimic": "Mimic",
-}
-_SELECTORS = {"acs": "ACS", "thompson-top": "Thompson", "uniform": "uniform", "all": "all"}
 
 
 def dataset_name(dataset: str) -> str:
-    """Return how a data set is called."""
-    return _DATASETS.get(dataset, own_name(dataset))
+    """Return the label of a data set."""
+    return one_line(display_entry("datasets", dataset).label)
 
 
 def defense_name(defense: str) -> str:
-    """Return how a defense is called."""
-    return _DEFENSES.get(defense, own_name(defense))
+    """Return the label of a defense."""
+    return one_line(display_entry("defenses", defense).label)
 
 
 def attack_name(attack: str) -> str:
-    """Return how an attack is called."""
-    return _ATTACKS.get(attack, own_name(attack))
+    """Return the label of an attack."""
+    return one_line(display_entry("attacks", attack).label)
 
 
 def selector_name(selector: str) -> str:
-    """Return how a selector is called."""
-    return _SELECTORS.get(selector, own_name(selector))
+    """Return the label of a selector."""
+    return one_line(display_entry("selectors", selector).label)
+
+
+def preset_name(defense: str, preset: str) -> str:
+    """Return the label of a preset; nothing for a defense whose options no preset sets."""
+    return one_line(display_entry("presets", preset).label) if display_entry("defenses", defense).presets else ""
 
 
 def own_name(name: str) -> str:
-    """Return how something that is not of this package is called: ``module:Name`` by its name alone."""
+    """Return the last part of ``module:Name``, and any other name as it is."""
     return one_line(name.rpartition(":")[2] or name)
 
 
@@ -69,4 +53,4 @@ def is_label(axis: str, value: object, setting: str | None) -> bool:
 
 
 STATUS_WORDS: Mapping[str, str] = {"done": "done", "failed": "failed", "running": "begun", "missing": "missing"}
-"""What readers are told: whether a run that is not finished is still at work, no record can say."""
+"""The words for readers: no record can say whether a run that is not finished is still at work."""

@@ -17,8 +17,8 @@ from mabrfl.reports.markup import Markup, element, join
 from mabrfl.reports.naming import STATUS_WORDS
 from mabrfl.reports.table_formats import DIFFERENCES_NOTE, rank_text, ranks_note, tau_text
 from mabrfl.reports.tables import (
-    Entry,
     Table,
+    TableEntry,
     difference_text,
     entry_text,
     marked_text,
@@ -109,7 +109,7 @@ def html_table(table: Table) -> Markup:
     return _scrolling(["Attack", *(column.label for column in grid.columns)], lines, grid.setting.title)
 
 
-def _entry(table: Table, entry: Entry) -> Markup:
+def _entry(table: Table, entry: TableEntry) -> Markup:
     seeds = seeds_text(entry, table.seed_counts) if entry.mean is not None else ""
     marked = marked_text(entry)
     text = entry_text(entry, table.seed_counts).removesuffix(marked + seeds)

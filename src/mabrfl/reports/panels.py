@@ -1,4 +1,4 @@
-"""What figures of results share: a style per defense, and panels with one legend."""
+"""The common parts of all figures of results: a style per defense, and panels with one legend."""
 
 from __future__ import annotations
 
@@ -10,32 +10,17 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from mabrfl.catalog import Entry, display_entry
 from mabrfl.reports.arrangement import Grid
 from mabrfl.reports.curves import Curve
 from mabrfl.reports.drawing import DASHES, LINES, bare_axes, whole_rounds
-from mabrfl.reports.labels import MAB_RFL, Column, Row
+from mabrfl.reports.labels import Column, Row
 
-# One look per defense through all figures: colour, dashes, marker.
-_LOOKS: dict[tuple[str, str], tuple[str, Any, str]] = {
-    (MAB_RFL, "paper"): ("#0072B2", "solid", "o"),
-    (MAB_RFL, "reference"): ("#56B4E9", "dashed", "D"),
-    (MAB_RFL, "hardened"): ("#000000", "solid", "*"),
-    ("centered-clip", ""): ("#E69F00", "dashdot", "v"),
-    ("dnc", ""): ("#009E73", "dashed", "s"),
-    ("faba", ""): ("#CC79A7", "dashdot", "P"),
-    ("krum", ""): ("#D55E00", "dotted", "X"),
-    ("median", ""): ("#7A4B1E", "dashed", "^"),
-    ("fedavg", ""): ("#777777", "dotted", "h"),
-}
-# Where defenses are paired with several selectors: the defense's colour, paler if the selector is not its own, and
-# darker if it selects blindly.
-_SELECTORS: dict[str, tuple[str, str]] = {"acs": ("solid", "o"), "all": ("dashed", "s"), "uniform": ("dotted", "^")}
 _WHITE, _BLACK = (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)
-_MIXED = {"acs": (_WHITE, 0.35), "all": (_WHITE, 0.35), "uniform": (_BLACK, 0.45)}
 _DARK = 0.2
 """Of the brightest part of a colour; one that is darker cannot be made darker still."""
 _MORE = ("#882255", "#44AA99", "#999933", "#332288", "#CC6677")
-"""Paul Tol's muted colours, for whoever comes after all that are known; no defense has one of its own."""
+"""Paul Tol's muted colours, for columns without a colour of their own; no entry has one of these."""
 _MARKERS = ("p", "<", ">", "d", "8", "H")
 _PANEL = (3.3, 2.5)
 ACROSS = 3
@@ -56,47 +41,54 @@ def literal(text: str) -> str:
 
 
 def looks(columns: Sequence[Column]) -> dict[Column, dict[str, Any]]:
-    """Return how to draw each column; a defense that is known looks the same in every figure.
+    """Return how to draw each column; a defense whose entry has a colour looks the same in every figure.
 
-    The same defense with another option, or with a selector of the user's own, has a colour that nobody else has, as
-    long as there are some. Ways of sampling, which are of one defense as a rule, look as different as defenses do.
+    The same defense with another option, or with a selector of the user's own, has a colour that no other column has,
+    as long as there are some. Ways of sampling, as a rule of one defense, look as different as defenses do.
     """
     mixed = any(not column.own_selector for column in columns)
-    found: dict[Column, tuple[str, Any, str]] = {}
+    chosen: dict[Column, tuple[str, Any, str]] = {}
     taken: set[tuple[str, str, str]] = set()
-    # Of those with other options the defense's own look is the plain one's, whatever place it has.
+    # Of columns that differ in their options, the plain one has the defense's own look, whatever its place.
     for column in sorted(columns, key=lambda column: bool(column.sweep_label or column.variant)):
-        name = _name(column)
-        known = name in _LOOKS and (*name, column.selector) not in taken and not column.sampling
-        if known and (not mixed or column.selector in _SELECTORS):
-            found[column] = _selector_look(column) if mixed else _LOOKS[name]
-            taken.add((*name, column.selector))
-    used = {colour for colour, _, _ in found.values()}
+        own, selector = _entry(column), display_entry("selectors", column.selector)
+        key = (column.defense, own.target, column.selector)
+        known = own.colour and key not in taken and not column.sampling
+        if known and (not mixed or selector.marker):
+            chosen[column] = _selector_look(column, own, selector) if mixed else _own_look(own)
+            taken.add(key)
+    used = {colour for colour, _, _ in chosen.values()}
     free = [colour for colour in (*LINES, *_MORE) if colour not in used]
-    for index, column in enumerate(column for column in columns if column not in found):
+    for index, column in enumerate(column for column in columns if column not in chosen):
         dashes = DASHES[(index + index // len(free)) % len(DASHES)]
-        found[column] = free[index % len(free)], dashes, _MARKERS[index % len(_MARKERS)]
-    return {column: _style(column, *found[column]) for column in columns}
+        chosen[column] = free[index % len(free)], dashes, _MARKERS[index % len(_MARKERS)]
+    return {column: _style(column, *chosen[column]) for column in columns}
 
 
-def _name(column: Column) -> tuple[str, str]:
-    return column.defense, column.preset if column.defense == MAB_RFL else ""
+def _entry(column: Column) -> Entry:
+    """Return the entry that says how a column looks: that of its preset, if the defense has presets."""
+    defense = display_entry("defenses", column.defense)
+    return display_entry("presets", column.preset) if defense.presets else defense
 
 
-def _selector_look(column: Column) -> tuple[str, Any, str]:
-    """Return the look of a known defense in a figure with several selectors: these make the dashes and the marker."""
-    colour, _, _ = _LOOKS[_name(column)]
-    dashes, marker = _SELECTORS[column.selector]
-    return colour if column.own_selector else _mix(colour, *_MIXED[column.selector]), dashes, marker
+def _own_look(own: Entry) -> tuple[str, Any, str]:
+    return own.colour, own.dashes or "solid", own.marker or _MARKERS[0]
+
+
+def _selector_look(column: Column, own: Entry, selector: Entry) -> tuple[str, Any, str]:
+    """Return a look in a figure with several selectors: these decide the dashes, the marker and the shade."""
+    other = _WHITE if selector.shade > 0 else _BLACK
+    colour = own.colour if column.own_selector else _mix(own.colour, other, abs(selector.shade))
+    return colour, selector.dashes, selector.marker
 
 
 def _style(column: Column, colour: str, dashes: Any, marker: str) -> dict[str, Any]:
-    width = 2.2 if column.defense == MAB_RFL else 1.5
+    width = 2.2 if display_entry("defenses", column.defense).presets else 1.5
     return {"color": colour, "linestyle": dashes, "marker": marker, "linewidth": width}
 
 
 def _mix(colour: str, other: tuple[float, float, float], share: float) -> str:
-    """Return a colour mixed with this share of white or black; what is dark already, with white."""
+    """Return a colour mixed with this share of white or black; a dark one always with white."""
     rgb = to_rgb(colour)
     other = _WHITE if max(rgb) < _DARK else other
     red, green, blue = ((1 - share) * part + share * more for part, more in zip(rgb, other, strict=True))
@@ -127,7 +119,7 @@ class Panels:
     title
         Above the figure.
     labels
-        What the legend may say, in its order; room is made for it. What else is explained comes after.
+        Of the legend, in its order; room is made for them. Other lines of the legend come after them.
     """
 
     def __init__(self, num_rows: int, num_columns: int, *, title: str, labels: Iterable[str] = ()) -> None:
@@ -185,8 +177,8 @@ class Panels:
 
 def attacked_rows(grid: Grid) -> dict[str, list[Row]]:
     """Return the rows with attackers in which anything is done, by the attack's label."""
-    found: dict[str, list[Row]] = {}
+    rows: dict[str, list[Row]] = {}
     for row in grid.begun_rows:
         if row.percent > 0:
-            found.setdefault(row.label, []).append(row)
-    return found
+            rows.setdefault(row.label, []).append(row)
+    return rows

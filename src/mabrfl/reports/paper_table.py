@@ -52,16 +52,14 @@ def paper_table(dataset: str) -> PaperTable | None:
     return _tables().get(dataset)
 
 
-def defense_names() -> Mapping[str, str]:
-    """Return the paper's names of the defenses by ours, in the order of its columns."""
-    names: dict[str, str] = _document()["names"]["defenses"]
-    return dict(names)
+def defense_names() -> tuple[str, ...]:
+    """Return our names of the paper's defenses, in the order of its columns."""
+    return tuple(_document()["names"]["defenses"])
 
 
-def attack_names() -> Mapping[str, str]:
-    """Return the paper's names of the attacks by ours, in the order of its rows."""
-    names: dict[str, str] = _document()["names"]["attacks"]
-    return dict(names)
+def attack_names() -> tuple[str, ...]:
+    """Return our names of the paper's attacks, in the order of its rows."""
+    return tuple(_document()["names"]["attacks"])
 
 
 def settings(dataset: str | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from mabrfl.reports.comparison import Agreement, Ranking, agreements, compared_columns, rankings
 from mabrfl.reports.labels import Column, Row
 from mabrfl.reports.latex_tables import escape_latex, latex_document, latex_line, latex_table
-from mabrfl.reports.tables import BEGUN_NOTE, FAILED_NOTE, Entry, Table, difference_text, entry_text, signed
+from mabrfl.reports.tables import BEGUN_NOTE, FAILED_NOTE, Table, TableEntry, difference_text, entry_text, signed
 from mabrfl.reports.text_tables import markdown_rows, markdown_text, with_shares
 
 
@@ -78,7 +78,7 @@ def legend(table: Table, *, compare: bool, best: str = "Bold", second: str = "it
     return ". ".join([*sentences, f"{'; '.join(words)}; empty: not part of the experiment."])
 
 
-def _markdown_entry(table: Table, entry: Entry, compare: bool) -> str:
+def _markdown_entry(table: Table, entry: TableEntry, compare: bool) -> str:
     around = {"best": "**", "second": "*", "": ""}[entry.mark]
     text = f"{around}{entry_text(entry, table.seed_counts)}{around}"
     below = difference_text(entry) if compare else ""
@@ -167,7 +167,7 @@ def _latex_table(table: Table, compare: bool) -> str:
     return latex_table("rl" + "r" * len(grid.columns), head, lines, caption)
 
 
-def _latex_entry(table: Table, entry: Entry) -> str:
+def _latex_entry(table: Table, entry: TableEntry) -> str:
     text = escape_latex(entry_text(entry, table.seed_counts))
     command = {"best": r"\textbf", "second": r"\underline", "": ""}[entry.mark]
     return f"{command}{{{text}}}" if command else text
@@ -222,7 +222,7 @@ def as_csv(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False
     return text.getvalue()
 
 
-def _csv_line(table: Table, row: Row, column: Column, entry: Entry) -> dict[str, object]:
+def _csv_line(table: Table, row: Row, column: Column, entry: TableEntry) -> dict[str, object]:
     setting = table.grid.setting
     difference = None if entry.mean is None or entry.paper is None else round(entry.mean - entry.paper, 6)
     return {

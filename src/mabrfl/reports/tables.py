@@ -26,7 +26,7 @@ _NOT_DONE: tuple[Status, ...] = ("failed", "running")
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """One place of a table.
 
     Attributes
@@ -79,9 +79,9 @@ class Table:
 
     grid: Grid
     metric: Metric
-    entries: Mapping[tuple[Row, Column], Entry] = field(repr=False)
+    entries: Mapping[tuple[Row, Column], TableEntry] = field(repr=False)
 
-    def at(self, row: Row, column: Column) -> Entry:
+    def at(self, row: Row, column: Column) -> TableEntry:
         """Return the entry of one place."""
         return self.entries[row, column]
 
@@ -95,7 +95,7 @@ class Table:
         """The rows with a number in which there are no marks, since another defense is planned and not run yet."""
         return tuple(row for row in self.grid.begun_rows if not _is_run(self._ranked(row)))
 
-    def _ranked(self, row: Row) -> list[Entry]:
+    def _ranked(self, row: Row) -> list[TableEntry]:
         return [self.at(row, column) for column in self.grid.columns if column.ranked]
 
     @property
@@ -154,7 +154,7 @@ def tabulate(cells: Iterable[Cell], metric: Metric = "final_accuracy") -> list[T
 
 
 def _table(grid: Grid, metric: Metric) -> Table:
-    entries: dict[tuple[Row, Column], Entry] = {}
+    entries: dict[tuple[Row, Column], TableEntry] = {}
     for row in grid.rows:
         plain = {
             column: entry_of(grid.at(row, column), metric, grid.paper_accuracy(row, column)) for column in grid.columns
@@ -201,10 +201,10 @@ def outcome(cell: Cell, metric: Metric = "final_accuracy") -> Status:
     return "failed" if cell.status == "done" and cell.measured(metric) is None else cell.status
 
 
-def entry_of(cells: Sequence[Cell], metric: Metric, known: float | None = None) -> Entry:
+def entry_of(cells: Sequence[Cell], metric: Metric, known: float | None = None) -> TableEntry:
     """Return the entry of cells that differ by their seed, with the paper's figure if it is known."""
     if not cells:
-        return Entry("unplanned", paper=known)
+        return TableEntry("unplanned", paper=known)
     values = [value for value in (cell.measured(metric) for cell in cells) if value is not None]
     failed = sum(outcome(cell, metric) == "failed" for cell in cells)
     status: Status = "missing"
@@ -214,12 +214,12 @@ def entry_of(cells: Sequence[Cell], metric: Metric, known: float | None = None) 
         begun = max(
             ((cell.rounds_done, cell.config["rounds"]) for cell in cells if cell.status == "running"), default=None
         )
-        return Entry("failed" if failed else status, planned=len(cells), failed=failed, paper=known, begun=begun)
+        return TableEntry("failed" if failed else status, planned=len(cells), failed=failed, paper=known, begun=begun)
     deviation = statistics.stdev(values) if len(values) > 1 else None
-    return Entry("done", statistics.fmean(values), deviation, len(values), len(cells), failed, known)
+    return TableEntry("done", statistics.fmean(values), deviation, len(values), len(cells), failed, known)
 
 
-def _is_run(entries: Iterable[Entry]) -> bool:
+def _is_run(entries: Iterable[TableEntry]) -> bool:
     """Whether every one that is planned came to an end: the best of what happens to be run first is not the best."""
     return not any(entry.status in ("running", "missing") for entry in entries)
 
@@ -239,7 +239,7 @@ def shown(value: float) -> float:
     return float(f"{value:.{_DECIMALS}f}")
 
 
-def entry_text(entry: Entry, counts: Collection[int]) -> str:
+def entry_text(entry: TableEntry, counts: Collection[int]) -> str:
     """Return an entry in plain words: ``97.12 ± 0.10 [97.20] (2)``.
 
     The mean that it is marked by stands in square brackets, if that is another one; then the number of seeds, if they
@@ -253,12 +253,12 @@ def entry_text(entry: Entry, counts: Collection[int]) -> str:
     return text + marked_text(entry) + seeds_text(entry, counts)
 
 
-def marked_text(entry: Entry) -> str:
+def marked_text(entry: TableEntry) -> str:
     """Return the mean that an entry is marked by in square brackets, if it is another than that which is shown."""
     return "" if entry.marked_by is None else f" [{entry.marked_by:.{_DECIMALS}f}]"
 
 
-def begun_text(entry: Entry) -> str:
+def begun_text(entry: TableEntry) -> str:
     """Return how far a run got that is not done: ``begun (12 of 40 rounds)``."""
     return "begun ({} of {} rounds)".format(*entry.begun) if entry.begun else "begun"
 
@@ -267,7 +267,7 @@ BEGUN_NOTE = "begun: stopped, or still at work, before the last round"
 FAILED_NOTE = "failed: ended by an error, or without a number, as when the model is not finite any more"
 
 
-def seeds_text(entry: Entry, counts: Collection[int]) -> str:
+def seeds_text(entry: TableEntry, counts: Collection[int]) -> str:
     """Return the number of seeds in brackets, if a reader needs it: some are missing, or others have more."""
     several = {count for count in counts if count > 1}
     if entry.seeds == entry.planned and (entry.seeds == 1 or len(several) <= 1):
@@ -276,7 +276,7 @@ def seeds_text(entry: Entry, counts: Collection[int]) -> str:
     return f" ({told}, {entry.failed} failed)" if entry.failed else f" ({told})"
 
 
-def difference_text(entry: Entry) -> str:
+def difference_text(entry: TableEntry) -> str:
     """Return the paper's figure and the difference, ``97.82 −0.70``; the figure alone if there is no difference yet."""
     if entry.paper is None or not entry.planned:
         return ""

@@ -1,7 +1,8 @@
-"""Servers that know who lies, for comparison: what could be reached, and what discarding alone costs.
+"""For comparison: servers that know who attacks.
 
 Fig. 1a of the paper compares three ways of sampling 10 of 50 clients, 15 of them malicious: at random (A), at random
-with all malicious updates discarded (B), and benign clients alone (rational). No server can do the last two.
+with all malicious updates discarded (B: the attack ``silent``), and benign clients alone (rational: the selector
+``honest-only``). No server can do the last two.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from mabrfl.updates import Candidates, Floats, Selection
 
 
 class Silent(Attack):
-    """Attackers take up their places in the round and send nothing, as if the server discarded their updates."""
+    """Attackers are selected but send nothing, as if the server knew who attacks and discarded their updates."""
 
     knowledge = Knowledge.AGNOSTIC
     trains = False
@@ -30,8 +31,8 @@ class Silent(Attack):
 class HonestOnly:
     """m of the honest clients, uniformly at random: the server knows who the attackers are.
 
-    The random numbers are those of :class:`~mabrfl.selection.Uniform`: whom that selector would take and who is
-    honest is taken here too.
+    The random numbers are those of :class:`~mabrfl.selection.Uniform`: an honest client that it would select is
+    selected here too.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ class HonestOnly:
         check_choice("attackers_chosen", attackers_chosen, ("random", "last"))
         self.num_selected = num_selected
         self.attackers = choose_attackers(num_clients, num_attackers, rule=attackers_chosen, seed=seed)
-        # Not whoever is no attacker: an attacker may come back under an id of its own making.
+        # An id that is no attacker's is not honest for that: an attacker may come back under a new one.
         self.honest = frozenset(range(num_clients)) - self.attackers
 
     def __call__(self, candidates: Candidates) -> Selection:

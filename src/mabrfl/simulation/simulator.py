@@ -157,7 +157,7 @@ class Simulation:
 
 
 def build_simulation(config: RunConfig) -> Simulation:
-    """Turn a configuration into a simulation; names become objects through the catalogue."""
+    """Return the simulation of a run: it is resolved here, if it is not yet, and the catalogue builds its parts."""
     run = resolve(config)
     dataset = catalog.build_dataset(run.dataset)
     shape = dataset.train_inputs.shape[1:]
@@ -171,7 +171,7 @@ def build_simulation(config: RunConfig) -> Simulation:
         dataset=dataset,
         model=model,
         partition=partition_of(run, dataset),
-        defense=catalog.build_defense(run),
+        defense=defense_of(run),
         attack=catalog.build_attack(
             run.attack,
             run.attack_options,
@@ -220,6 +220,22 @@ def _restored(state: Mapping[str, Any], like: GlobalModel) -> tuple[int, GlobalM
             raise StateError(f"the state's {name} are not all finite")
     copies = {name: np.array(state[name]) for name in arrays}
     return number, GlobalModel(**copies)
+
+
+def defense_of(run: ResolvedConfig) -> Defense:
+    """Return the defense of a run."""
+    method = catalog.entry("defenses", run.defense)
+    own_selector = run.selector == method.selector and not run.selector_options
+    return catalog.build_defense(
+        run.defense,
+        None if own_selector else run.selector,
+        defense_options=run.defense_options,
+        selector_options=run.selector_options,
+        preset=run.preset if method.presets else None,
+        num_malicious=run.assumed_malicious,
+        num_clients=run.clients,
+        seed=run.seed,
+    )
 
 
 def training_of(run: ResolvedConfig) -> TrainingOptions:

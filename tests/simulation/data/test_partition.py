@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mabrfl.errors import ConfigError, DatasetError
-from mabrfl.simulation.data.partition import DEFAULT_DRAWS, PAPER_SIZES, dirichlet, dominant_label, iid
+from mabrfl.simulation.data.partition import dirichlet, dominant_label, iid
 
 LABELS = np.tile(np.arange(10), 2_000)
 DRAWS = ["disjoint", "unique", "replacement"]
@@ -264,11 +264,3 @@ def test_any_setting_gives_indices_of_the_asked_sizes(
         assert low <= len(share) <= low + spread
         assert share.min() >= 0
         assert share.max() < len(labels)
-
-
-def test_defaults_of_the_paper_are_those_of_its_text() -> None:
-    assert PAPER_SIZES["mnist"] == (10, 500)
-    assert PAPER_SIZES["cifar10"] == (1200, 2000)
-    assert DEFAULT_DRAWS["mnist"] == "disjoint"
-    assert DEFAULT_DRAWS["cifar10"] == "unique"
-    assert set(PAPER_SIZES) == set(DEFAULT_DRAWS)

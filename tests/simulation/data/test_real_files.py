@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mabrfl.catalog import entry
 from mabrfl.simulation import data
-from mabrfl.simulation.data.partition import DEFAULT_DRAWS, PAPER_SIZES, dominant_label
+from mabrfl.simulation.data.partition import dominant_label
 
 SHAPES = {"mnist": (60_000, 1, 28, 28), "fashion-mnist": (60_000, 1, 28, 28), "cifar10": (50_000, 3, 32, 32)}
 
@@ -20,16 +21,17 @@ def test_real_files_load_and_can_be_shared_out_as_in_the_paper(name: str) -> Non
     assert len(loaded.test_labels) == 10_000
     assert loaded.train_inputs.dtype == np.uint8
     assert np.bincount(loaded.train_labels, minlength=10).min() >= 5_000
+    defaults = entry("datasets", name).defaults
     clients = dominant_label(
         loaded.train_labels,
         num_classes=10,
         num_clients=50,
         q=0.5,
-        sizes=PAPER_SIZES[name],
-        draw=DEFAULT_DRAWS[name],
+        sizes=defaults.sizes,
+        draw=defaults.draw,
         seed=0,
     )
-    low, high = PAPER_SIZES[name]
+    low, high = defaults.sizes
     assert all(low <= len(client) <= high for client in clients)
 
 

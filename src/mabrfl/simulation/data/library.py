@@ -25,12 +25,8 @@ from mabrfl.simulation.data.sources import (
 )
 from mabrfl.simulation.data.storage import StorageError, is_official
 
-DATASETS = {
-    "digits": "8x8 handwritten digits, 1,437 + 360 images; embedded, needs no download",
-    "mnist": "28x28 handwritten digits, 60,000 + 10,000 images",
-    "fashion-mnist": "28x28 articles of clothing, 60,000 + 10,000 images",
-    "cifar10": "32x32 colour photographs in 10 classes, 50,000 + 10,000 images",
-}
+DATASETS = ("digits", *COLLECTIONS)
+"""The names of the data sets; :mod:`mabrfl.catalog.entries` says more about each."""
 
 _ABSENT = "not there"
 
@@ -74,7 +70,7 @@ def load(name: str, *, download: bool = True, progress: bool | None = None) -> D
     Parameters
     ----------
     name
-        A key of :data:`DATASETS`.
+        One of :data:`DATASETS`.
     download
         Fetch it if it is missing.
     progress
@@ -115,7 +111,7 @@ def fetch(name: str, *, force: bool = False, into: Path | None = None, progress:
     Parameters
     ----------
     name
-        A key of :data:`DATASETS`.
+        One of :data:`DATASETS`.
     force
         Fetch it again even if a usable copy is there.
     into

@@ -32,22 +32,6 @@ Draw = Literal["disjoint", "unique", "replacement"]
 Dominant = Literal["uniform", "balanced"]
 Indices = NDArray[np.int64]
 
-PAPER_SIZES: dict[str, tuple[int, int]] = {
-    "mnist": (10, 500),
-    "fashion-mnist": (10, 500),
-    "cifar10": (1200, 2000),
-    "digits": (20, 120),
-}
-"""Smallest and largest client of each data set: the paper's for MNIST and CIFAR-10, ours for the others."""
-
-DEFAULT_DRAWS: dict[str, Draw] = {
-    "mnist": "disjoint",
-    "fashion-mnist": "disjoint",
-    "cifar10": "unique",
-    "digits": "unique",
-}
-"""How images are drawn by default: disjoint wherever there is data enough for it."""
-
 _ADVICE = {
     "disjoint": 'use smaller clients, fewer clients, or draw="unique"',
     "unique": 'use smaller clients or draw="replacement"',
