@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mabrfl import vectors
+from mabrfl.layout import Layout
 from mabrfl.rng import ClientId
 from mabrfl.updates import Cohort, Decision, Floats
 
@@ -21,6 +22,7 @@ def make_cohort(
     seed: int = 0,
     *,
     num_examples: ArrayLike | None = None,
+    layout: Layout | None = None,
 ) -> Cohort:
     """Return a read-only cohort in canonical order (numbers before words, each ascending).
 
@@ -42,6 +44,7 @@ def make_cohort(
         round=round,
         population=len(rows) if population is None else population,
         seed=seed,
+        layout=layout,
     )
 
 

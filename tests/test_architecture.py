@@ -20,6 +20,7 @@ CORE = (
     "mabrfl.buffers",
     "mabrfl.defense",
     "mabrfl.errors",
+    "mabrfl.layout",
     "mabrfl.mab",
     "mabrfl.protocols",
     "mabrfl.reputation",

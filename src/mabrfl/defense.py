@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any, get_args
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from mabrfl import vectors
 from mabrfl.defense_state import Progress, restore
 from mabrfl.errors import ConfigError, StateError, suggest
+from mabrfl.layout import Layout
 from mabrfl.protocols import Rule, Selector, Stateful
 from mabrfl.reputation import Beliefs
 from mabrfl.rng import ClientId
@@ -98,6 +100,7 @@ class Defense:
         self._beliefs = beliefs if beliefs is not None else Beliefs()
         self._reset_beliefs = reset_beliefs
         self._progress = Progress(dimension=dimension)
+        self._layout: Layout | None = None  # not part of the state: nothing that is remembered depends on it
 
     @property
     def reputation(self) -> dict[ClientId, tuple[float, float]]:
@@ -142,11 +145,15 @@ class Defense:
         return chosen_ids
 
     def screen(self, updates: Updates, *, round: int) -> Screening:
-        """Stage 4: check and judge what the selected clients sent; beliefs do not change yet."""
+        """Stage 4: check and judge what the selected clients sent; beliefs do not change yet.
+
+        Updates may come with a layout or without. A layout that differs from an earlier round's is an error.
+        """
         _check_round(round)
         progress = self._progress
         if round <= progress.last_round:
             raise StateError(f"rounds must increase: round {round} after round {progress.last_round}")
+        layout = _same_layout(self._layout, updates.layout)
         updates, events = self._only_selected(updates, round)
         intake = inspect(updates, progress.dimension, progress.dtype)
         cohort = Cohort(
@@ -158,8 +165,10 @@ class Defense:
             population=max(progress.population, len(intake.ids)),
             seed=self.seed,
             reputation=self._reputation_of(intake.ids),
+            layout=updates.layout,
         )
         decision = _checked(self.rule(cohort), cohort) if len(cohort) else None
+        self._layout = layout
         self._progress = replace(progress, last_round=int(round))
         if len(cohort):
             width, precision = cohort.matrix.shape[1], cohort.matrix.dtype.name
@@ -192,6 +201,7 @@ class Defense:
             rows[kept] if isinstance(rows, np.ndarray) else [rows[k] for k in kept],
             None if counts is None else [counts[k] for k in kept],
             updates.dimension,
+            updates.layout,
         )
         return taken, (*progress.events, f"not-selected-ignored: {ignored}")
 
@@ -253,7 +263,18 @@ class Defense:
             restore([(self._beliefs, state["beliefs"]), (self.rule, state["rule"]), (self.selector, state["selector"])])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"the state of defense '{self.name}' is malformed: {error}") from error
-        self._progress = progress
+        self._progress, self._layout = progress, None
+
+
+def _same_layout(before: Layout | None, now: Layout | None) -> Layout | None:
+    """Return the layout that is known; refuse one that differs from that of an earlier round."""
+    if before is None or now is None:
+        return before or now
+    if before != now:
+        pairs = zip_longest(before.shapes.items(), now.shapes.items())
+        old, new = next((old, new) for old, new in pairs if old != new)
+        raise StateError(f"the layout must be the same in all rounds; it had {old} where it now has {new}")
+    return before
 
 
 def _check_round(number: Any) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mabrfl import vectors
+from mabrfl.errors import ConfigError
+from mabrfl.layout import Block, Layout, join
 from mabrfl.rng import ClientId, generator, uniforms
 
 Floats = NDArray[np.floating[Any]]
@@ -80,12 +82,16 @@ class Updates:
     dimension
         The length the server expects. By default the width of ``matrix``; for a sequence what most
         clients sent in the first round, so a server that takes rows as they come should declare it.
+    layout
+        The layers of the model in the order of a row, for rules that look at layers. Its size must be that of the
+        matrix; for a sequence it is the ``dimension``, if that is left out.
     """
 
     ids: Sequence[ClientId]
     matrix: Floats | Sequence[ArrayLike]
     num_examples: Sequence[float] | NDArray[Any] | None = None
     dimension: int | None = None
+    layout: Layout | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", [as_client_id(client) for client in self.ids])
@@ -93,6 +99,16 @@ class Updates:
             raise ValueError(f"one id per row: got {len(self.ids)} ids for {len(self.matrix)} rows")
         if self.num_examples is not None and len(self.num_examples) != len(self.ids):
             raise ValueError(f"one count per row: got {len(self.num_examples)} counts for {len(self.ids)} rows")
+        if self.layout is not None:
+            self._check_layout(self.layout.size)
+
+    def _check_layout(self, size: int) -> None:
+        width = self.matrix.shape[1] if isinstance(self.matrix, np.ndarray) and self.matrix.ndim == 2 else None
+        if width is None and self.dimension is None:
+            object.__setattr__(self, "dimension", size)
+        for thing, length in (("the matrix", width), ("dimension", self.dimension)):
+            if length not in (None, size):
+                raise ConfigError(f"the layout has {size} numbers, {thing} {length}; they must be the same")
 
 
 @dataclass(frozen=True)
@@ -144,6 +160,8 @@ class Cohort:
         Root of the named random streams.
     reputation
         ``{id: (B, M)}`` of every client known to the defense, as before this round.
+    layout
+        The layers of the model, if the server knows them.
     """
 
     ids: tuple[ClientId, ...]
@@ -154,6 +172,7 @@ class Cohort:
     population: int
     seed: int = 0
     reputation: Mapping[ClientId, tuple[float, float]] = field(default_factory=dict)
+    layout: Layout | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -172,6 +191,34 @@ class Cohort:
     def squared_distances(self) -> NDArray[np.float64]:
         """The ``(n, n)`` matrix of squared Euclidean distances."""
         return vectors.squared_distances(self.gram)
+
+    @cached_property
+    def blocks(self) -> dict[str, Block]:
+        """The Gram matrix, cosines and norms of each layer, by its name, in order of the layout.
+
+        All are computed when first asked for, in one pass with ``gram``, whose bytes are the same with and
+        without it. The layers' Gram matrices add up to ``gram`` up to rounding; see :func:`vectors.block_grams`.
+
+        Raises
+        ------
+        ConfigError
+            If the updates came without a layout.
+        """
+        if self.layout is None:
+            raise ConfigError("cohort.blocks needs the layers of the model: Updates(ids, matrix, layout=...)")
+        gram, blocks = self.layout.blocks(self.matrix, self.norms)
+        vars(self).setdefault("gram", gram)
+        return blocks
+
+    def block(self, *layers: str) -> Block:
+        """Return several layers as one block: the sum of their Gram matrices.
+
+        Parameters
+        ----------
+        layers
+            Names of layers (keys of ``blocks``), each once.
+        """
+        return join(self.blocks, layers)
 
     def trust(self, ids: Sequence[ClientId]) -> NDArray[np.float64]:
         """Return B / (B + M) of these clients: how likely each is benign; 1/2 for unknown ones."""

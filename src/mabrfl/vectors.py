@@ -13,9 +13,11 @@ order of the slices, so that the result is the same, bit for bit, for any number
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -113,6 +115,59 @@ def gram(
     chosen = slice(None) if rows is None else rows
     partial = each_slice(matrix.shape[1], lambda columns: _product(matrix[chosen, columns], exponents))
     return _total(partial, len(norms), exponents)
+
+
+def block_grams(
+    matrix: Floats, blocks: Sequence[Sequence[slice]], norms: NDArray[np.float64] | None = None
+) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
+    """Return ``X @ X.T``, the same bytes as :func:`gram`, and its share over each block of columns, in one pass.
+
+    A slice inside a block is multiplied once for both. A slice that contains the bound of a block is multiplied
+    whole, for ``X @ X.T``, and again cut at the bound, for the blocks. So the shares of blocks that cover all
+    columns add up to ``X @ X.T`` up to rounding within a slice: entry (i, j) differs by at most
+    ``2 * SLICE * u * norms[i] * norms[j]``, with ``u`` the unit roundoff of the rows' precision.
+
+    Parameters
+    ----------
+    matrix
+        ``(n, d)`` array of finite numbers.
+    blocks
+        The columns of each block, as slices ``start:stop`` without overlap.
+    norms
+        The norms of X, if known already.
+    """
+    norms = row_norms(matrix) if norms is None else norms
+    exponents = None if _ordinary(norms) else np.frexp(norms)[1]
+    bounds = sorted({bound for block in blocks for columns in block for bound in (columns.start, columns.stop)})
+
+    def visit(columns: slice) -> tuple[NDArray[np.float64], dict[int, NDArray[np.float64]]]:
+        whole = _product(matrix[:, columns], exponents)
+        cuts = bounds[bisect_right(bounds, columns.start) : bisect_left(bounds, columns.stop)]
+        if not cuts:
+            return whole, {columns.start: whole}
+        edges = pairwise([columns.start, *cuts, columns.stop])
+        return whole, {start: _product(matrix[:, start:stop], exponents) for start, stop in edges}
+
+    partial = each_slice(matrix.shape[1], visit)
+    pieces = {start: product for _, products in partial for start, product in products.items()}
+    total = _total([whole for whole, _ in partial], len(norms), exponents)
+    return total, [_block_gram(matrix, block, pieces, exponents) for block in blocks]
+
+
+def _block_gram(
+    matrix: Floats,
+    block: Sequence[slice],
+    pieces: Mapping[int, NDArray[np.float64]],
+    exponents: NDArray[np.intc] | None,
+) -> NDArray[np.float64]:
+    """Add up the pieces of one block. If a row is of extreme size there, take its products again, scaled to that."""
+    n, starts = len(matrix), list(pieces)  # in ascending order
+    if exponents is None:
+        ends = [(bisect_left(starts, columns.start), bisect_left(starts, columns.stop)) for columns in block]
+        total = _total([pieces[start] for first, last in ends for start in starts[first:last]], n, None)
+        if np.all(np.diag(total) > _SAFE_NORMS[0] ** 2):
+            return total
+    return sum((gram(matrix[:, columns]) for columns in block), np.zeros((n, n)))
 
 
 def _ordinary(norms: NDArray[np.float64]) -> bool:

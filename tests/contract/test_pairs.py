@@ -29,6 +29,7 @@ class RandomEngine:
     """Trains in no time: an update is a common course and noise; on poisoned data, the way back."""
 
     dimension = WIDTH
+    layout = None
     initial_weights = np.zeros(WIDTH, np.float32)
     initial_buffers = np.zeros(0, np.float32)
 

@@ -7,10 +7,11 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from flower_grid import MemoryGrid, arrays_in, honest, key_name, model, reply_to, round_in
-from mabrfl import MabRfl, Updates
+from mabrfl import Decision, Defense, MabRfl, Updates
 from mabrfl.config import RunConfig
 from mabrfl.flower import ClaimedIdentity, MabRflStrategy, RobustStrategy
 from mabrfl.flower.schema import ModelSchema
+from mabrfl.layout import Layout
 from mabrfl.simulation.simulator import build_simulation
 from mabrfl.simulation.training.local import train_client
 
@@ -76,6 +77,19 @@ def test_a_run_through_flower_equals_the_simulators_run_bit_for_bit(preset):
     assert np.array_equal(result.arrays["all.weight"].numpy(), simulation.model.weights)
     assert strategy.defense.reputation == records[-1].reputation
     assert any(verdict.reason != "accepted" for record in records for verdict in record.verdicts.values())
+
+
+def test_rules_see_the_layers_of_the_servers_model_without_its_buffers():
+    seen = []
+
+    def by_layer(cohort):
+        seen.append((cohort.layout, list(cohort.blocks)))
+        return Decision(weights=np.full(len(cohort), 1 / len(cohort)))
+
+    run(RobustStrategy(Defense(by_layer), min_train_nodes=1, **QUIET), {k: honest(k) for k in range(1, 4)}, rounds=1)
+    weights = {key: array.numpy() for key, array in model().items() if "weight" in key or "bias" in key}
+    assert len(weights) < len(model())
+    assert seen == [(Layout.of(weights), list(Layout.of(weights).layers))]
 
 
 def _digits_client(simulation, k):

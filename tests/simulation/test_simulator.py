@@ -127,6 +127,30 @@ def test_batch_norm_buffers_are_no_part_of_the_update_and_follow_the_accepted_cl
         assert not np.allclose(simulation.model.buffers, federation.initial_model().buffers)
 
 
+def test_rules_see_the_layers_of_the_model_in_the_order_of_the_update():
+    seen = []
+
+    def by_layer(cohort):
+        seen.append(cohort)
+        return FedAvg()(cohort)
+
+    with small_federation(Normed, defense=Defense(by_layer), rounds=1) as simulation:
+        list(simulation.run())
+        columns = simulation.federation.engine.layout.slices
+        assert {name: part.stop - part.start for name, part in columns.items()} == {
+            "1.weight": 64 * 12,
+            "1.bias": 12,
+            "2.weight": 12,
+            "2.bias": 12,
+            "4.weight": 12 * 10,
+            "4.bias": 10,
+        }
+        np.testing.assert_array_equal(simulation.federation.initial_model().weights[columns["2.weight"]], np.ones(12))
+    assert list(seen[0].blocks) == ["1", "2", "4"]
+    last = seen[0].matrix[:, -130:].astype(np.float64)
+    np.testing.assert_allclose(seen[0].blocks["4"].gram, last @ last.T, rtol=1e-4)
+
+
 def test_buffers_of_rejected_clients_are_left_out():
     def only_the_first(cohort):
         decision = FedAvg()(cohort)

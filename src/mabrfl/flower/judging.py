@@ -15,6 +15,7 @@ from mabrfl.flower.contract import Contract, Finding
 from mabrfl.flower.dispatch import Arrival
 from mabrfl.flower.problems import Problem
 from mabrfl.flower.schema import ModelSchema
+from mabrfl.layout import Layout
 from mabrfl.rng import ClientId
 from mabrfl.updates import Floats, Outcome, Updates, canonical
 
@@ -50,6 +51,7 @@ class Desk:
     buffers: dict[ClientId, Floats] = field(default_factory=dict)
     examples: dict[ClientId, float] = field(default_factory=dict)
     contents: dict[ClientId, RecordDict] = field(default_factory=dict)
+    layout: Layout | None = None
 
 
 def unpack(arrivals: list[Arrival], model: Model, contract: Contract) -> Desk:
@@ -57,7 +59,7 @@ def unpack(arrivals: list[Arrival], model: Model, contract: Contract) -> Desk:
 
     The list is the desk's from now on, and is emptied of what is not needed any more as the matrix is filled.
     """
-    desk = Desk(arrivals)
+    desk = Desk(arrivals, layout=contract.schema.layout)
     position = {arrival.client: k for k, arrival in enumerate(arrivals) if _concerns(arrival)}
     desk.clients = canonical(client for client in position if client is not None)
     desk.matrix = np.empty((len(desk.clients), contract.schema.dimension), contract.schema.dtype)
@@ -129,7 +131,8 @@ def _ask(defense: Defense, desk: Desk, rows: list[int], round_number: int, *, by
     clients = [desk.clients[k] for k in rows]
     matrix = desk.matrix if len(rows) == len(desk.clients) else desk.matrix[rows]
     counts = [desk.examples.get(client, 1.0) for client in clients] if by_examples else None
-    screening = defense.screen(Updates(clients, matrix, counts, desk.matrix.shape[1]), round=round_number)
+    updates = Updates(clients, matrix, counts, desk.matrix.shape[1], desk.layout)
+    screening = defense.screen(updates, round=round_number)
     defense.reward(screening)
     cohort = getattr(screening, "cohort", None)  # a defense of the user's own may have none
     norms = {} if cohort is None else dict(zip(cohort.ids, cohort.norms.tolist(), strict=True))

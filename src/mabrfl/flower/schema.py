@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from mabrfl.errors import ConfigError
 from mabrfl.flower.problems import Malformed
+from mabrfl.layout import Layout
 from mabrfl.updates import Floats
 
 Role = Literal["weight", "buffer", "fixed"]
@@ -110,6 +111,11 @@ class ModelSchema:
             raise ConfigError("the initial model has no floating-point array to train")
         wide = any(part.dtype.itemsize > np.dtype(np.float32).itemsize for part in parts if part.role != "fixed")
         return cls(tuple(parts), ends["weight"], ends["buffer"], np.dtype(np.float64 if wide else np.float32))
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of the weights, in the order of the vector that a defense sees."""
+        return Layout((part.key, part.shape) for part in self.parts if part.role == "weight")
 
     def describe(self) -> list[list[Any]]:
         """Return the schema as plain values, for the hash of a configuration."""

@@ -167,7 +167,7 @@ class Federation:
         """Return what these clients send; the last ones claim what is given, the others the truth."""
         truthful = clients[: len(clients) - len(claims)]
         counts = [*(self.num_examples[client] for client in truthful), *claims]
-        return Updates(self.identities.of(clients), matrix, counts, self.engine.dimension)
+        return Updates(self.identities.of(clients), matrix, counts, self.engine.dimension, self.engine.layout)
 
     def move(self, model: GlobalModel, trained: Trained, outcome: Outcome) -> GlobalModel:
         """Move the model by the outcome's step; buffers are merged over the accepted clients."""

@@ -3,7 +3,9 @@ import pytest
 import torch
 from torch import nn
 
+from mabrfl.layout import Layout
 from mabrfl.simulation.training import flatten, float_buffers, merge_buffers, trainable, unflatten
+from mabrfl.simulation.training.flat import layout_of
 
 
 def test_parameters_come_in_order_of_their_names_and_row_major():
@@ -14,7 +16,19 @@ def test_parameters_come_in_order_of_their_names_and_row_major():
     assert flatten(trainable(model)).tolist() == [0, 1, 2, 3, 4, 5, 10, 20]
 
 
-def test_the_layout_in_memory_does_not_change_the_vector():
+def test_the_layout_names_what_the_vector_is_made_of():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(4, 3))
+    model[0].bias.requires_grad_(False)
+    layout = layout_of(model)
+    assert layout == Layout(
+        {"0.weight": (2, 1, 3, 3), "1.weight": (2,), "1.bias": (2,), "2.weight": (3, 4), "2.bias": (3,)}
+    )
+    vector = flatten(trainable(model))
+    assert layout.size == len(vector)
+    assert vector[layout.slices["2.bias"]].tolist() == model[2].bias.tolist()
+
+
+def test_the_order_in_memory_does_not_change_the_vector():
     model = nn.Conv2d(3, 4, 2)
     plain = flatten(trainable(model))
     model.to(memory_format=torch.channels_last)

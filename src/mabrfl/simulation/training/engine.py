@@ -13,7 +13,7 @@ from torch import nn
 from mabrfl.closing import Closing
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.simulation.training import checks
-from mabrfl.simulation.training.flat import Float32, flatten, float_buffers, size, trainable
+from mabrfl.simulation.training.flat import Float32, flatten, float_buffers, layout_of, size, trainable
 from mabrfl.simulation.training.local import Shard, TrainingOptions, make_optimizer
 from mabrfl.simulation.training.shared_memory import Board, SharedArray, StartMethod, share
 from mabrfl.simulation.training.trainer import Trainer, moment_names, num_slices
@@ -122,6 +122,7 @@ class Engine(Closing):
         goal = (dataset.test_inputs[:0], dataset.test_labels[:0]) if goal is None else goal
         checks.goal(goal[0], goal[1], dataset)
         parameters, buffers = trainable(module), float_buffers(module)
+        self.layout = layout_of(module)
         self.dimension, self.num_buffers = size(parameters), size(buffers)
         self.initial_weights, self.initial_buffers = _frozen(flatten(parameters)), _frozen(flatten(buffers))
         kept = len(moment_names(self._options)) if self._options.optimizer_state == "kept" else 0

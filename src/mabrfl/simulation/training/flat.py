@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mabrfl.layout import Layout
 from mabrfl.vectors import Floats
 
 Float32 = NDArray[np.float32]
@@ -24,6 +25,11 @@ Float32 = NDArray[np.float32]
 def trainable(model: nn.Module) -> list[Tensor]:
     """Return the parameters that training changes, in the order of ``named_parameters``."""
     return [parameter for _, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def layout_of(model: nn.Module) -> Layout:
+    """Return names and shapes of :func:`trainable`: the layout of the vector that :func:`flatten` makes of them."""
+    return Layout.of({name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad})
 
 
 def float_buffers(model: nn.Module) -> list[Tensor]:
