@@ -88,3 +88,9 @@ def random_cohorts(
             rows[n - f :] *= 0.01
         rows *= 10.0 ** rng.uniform(-3, 3)
         yield make_cohort(rows.astype(dtype), round=number + 1, seed=seed), f
+
+
+def random_rows(count: int, width: int = 40, seed: int = 0, dtype: Any = np.float64) -> Floats:
+    """Return random updates: columns of different sizes around 0.3."""
+    rng = np.random.default_rng(seed)
+    return (rng.standard_normal((count, width)) * rng.uniform(0.5, 2.0, width) + 0.3).astype(dtype)

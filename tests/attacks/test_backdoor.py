@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from attack_views import make_view, random_rows
+from helpers import random_rows
 from mabrfl import catalog
 from mabrfl.attacks import Backdoor, Knowledge, LabelFlip, SignFlip, Sleeper
 from mabrfl.config import RunConfig
 from mabrfl.errors import ConfigError
 from mabrfl.simulation.simulator import build_simulation, simulate
 from mabrfl.simulation.training.flat import trainable, unflatten
+from mabrfl.testing import make_view
 
 
 def rng():

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from attack_views import make_view, random_rows
+from helpers import random_rows
 from mabrfl.attacks import IPM, LIE, Knowledge, Mimic, lie_factor
 from mabrfl.attacks.mimic import spread_along_main_axis
 from mabrfl.errors import ConfigError, StateError
+from mabrfl.testing import make_view
 
 # Columns with means 2 and 1, deviations (1/b) sqrt(14/3) and sqrt(2/3).
 BENIGN = np.array([[0.0, 0.0], [1.0, 1.0], [5.0, 2.0]])

@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attack_views import make_view, random_rows
+from helpers import random_rows
 from mabrfl.attacks import LabelFlip
 from mabrfl.errors import ConfigError
+from mabrfl.testing import make_view
 
 LABELS = np.array([0, 1, 2, 3, 4])
 

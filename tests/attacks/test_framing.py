@@ -3,10 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attack_views import make_view, random_rows
+from helpers import random_rows
 from mabrfl import MabRfl
 from mabrfl.attacks import Bridge, Frame, Hub, Knowledge
 from mabrfl.errors import ConfigError, StateError
+from mabrfl.testing import make_view
 from mabrfl.updates import Updates
 
 BENIGN = np.array([[0.0, 0.0], [1.0, 1.0], [5.0, 2.0]])

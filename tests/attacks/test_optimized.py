@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attack_views import make_view, random_rows
-from helpers import make_cohort
+from helpers import make_cohort, random_rows
 from mabrfl.aggregation import Krum, MultiKrum
 from mabrfl.attacks import AgrKrum, Knowledge, MinMax, MinSum
 from mabrfl.attacks._search import Geometry, halving_search, perturbation
 from mabrfl.errors import ConfigError
+from mabrfl.testing import make_view
 from mabrfl.vectors import row_norms
 
 

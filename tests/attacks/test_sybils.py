@@ -3,10 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attack_views import make_view, random_rows
+from helpers import random_rows
 from mabrfl.attacks import Decoy, JitteredSybils, Knowledge, OrthogonalDrift, SplitSybils
 from mabrfl.attacks._directions import random_unit
 from mabrfl.errors import ConfigError
+from mabrfl.testing import make_view
 
 WIDTH = 4000
 # Mean along the first axis; lengths 1, 2 and 6, so the median length is 2.

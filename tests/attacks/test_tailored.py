@@ -6,11 +6,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attack_views import make_view
 from mabrfl import MabRfl
 from mabrfl.attacks import AgrMabRfl, AttackerView, JitteredSybils, Knowledge, Secrets
 from mabrfl.attacks.tailored import disguised
 from mabrfl.errors import ConfigError
+from mabrfl.testing import make_view
 from mabrfl.updates import Outcome, Updates, Verdict
 
 WIDTH = 3000

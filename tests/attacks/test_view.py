@@ -3,10 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attack_views import make_view, random_rows
+from helpers import random_rows
 from mabrfl.attacks import Attack, AttackerView, Knowledge, Secrets, as_attack, craft
 from mabrfl.errors import ConfigError, KnowledgeError
 from mabrfl.protocols import Stateful
+from mabrfl.testing import make_view
 
 ROWS = random_rows(3, 4)
 

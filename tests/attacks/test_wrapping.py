@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attack_views import make_view, random_rows
+from helpers import random_rows
 from mabrfl.attacks import LIE, Braggart, Knowledge, LabelFlip, Mimic, OnOff, SignFlip, Sleeper, Whitewash
 from mabrfl.errors import ConfigError, StateError
+from mabrfl.testing import make_view
 
 BENIGN = random_rows(6)
 OWN = random_rows(2, seed=5)
