@@ -90,9 +90,9 @@ WIDTH = 37
 each = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
 
 
-def view_for(attack, *, benign=6, attackers=5, dtype=np.float32, **options):
-    rows = random_rows(benign, WIDTH, seed=1, dtype=dtype)
-    own = random_rows(attackers, WIDTH, seed=2, dtype=dtype) if attack.trains_at(1) else None
+def view_for(attack, *, benign=6, attackers=5, dtype=np.float32, scale=1.0, **options):
+    rows = random_rows(benign, WIDTH, seed=1, dtype=dtype) * dtype(scale)
+    own = random_rows(attackers, WIDTH, seed=2, dtype=dtype) * dtype(scale) if attack.trains_at(1) else None
     return make_view(rows, attackers=attackers, own=own, knowledge=attack.knowledge, **options)
 
 
@@ -147,6 +147,12 @@ def test_without_any_benign_update_those_that_look_at_them_are_inactive_or_hones
         np.testing.assert_array_equal(rows, view.own_updates)
     else:
         assert rows is None
+
+
+@each
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_updates_of_extreme_size_give_finite_rows(attack, scale):
+    assert np.isfinite(attack(view_for(attack, scale=scale))).all()
 
 
 @each

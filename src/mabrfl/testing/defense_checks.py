@@ -155,22 +155,22 @@ def _check_nan_row(make: Callable[[], Rule]) -> None:
 
 
 def _check_memory(make: Callable[[], Rule]) -> None:
-    first, second, third = (random_rows(6, seed=number) for number in range(3))
+    small, large, larger = (scale * random_rows(6, seed=scale) for scale in (1, 5, 9))
     one: Any = make()
     if not both_or_neither(one):
-        before, _, after = (_described(_judge(one, [matrix])) for matrix in (first, second, first))
+        before, _, after = (_described(_judge(one, [matrix])) for matrix in (small, large, small))
         expect(before == after, "it remembers earlier rounds, but has no state_dict and load_state_dict")
         return
-    _judge(one, [first])
+    _judge(one, [large])
     state, returned = saved(one), one.state_dict()
-    uninterrupted = _described(_judge(one, [second, third], first_round=2))
+    uninterrupted = _described(_judge(one, [small, larger], first_round=2))
     for kept, message in (
         (state, "after a restart it goes on differently"),
         (returned, "state_dict must return a copy; later rounds changed what it had returned"),
     ):
         restored: Any = make()
         restored.load_state_dict(kept)
-        expect(_described(_judge(restored, [second, third], first_round=2)) == uninterrupted, message)
+        expect(_described(_judge(restored, [small, larger], first_round=2)) == uninterrupted, message)
 
 
 def check_selector(selector: Any) -> None:

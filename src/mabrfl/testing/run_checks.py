@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -44,12 +45,12 @@ def check_dataset(load: Callable[[], Dataset] | Dataset) -> None:
 
 
 def check_observer(observer: Any) -> None:
-    """Check that an observer of runs has methods that a run calls.
+    """Check that an observer of runs has methods that a run can call. None of them is called.
 
     Parameters
     ----------
     observer
-        An observer, or a class that makes one without arguments.
+        An observer, or a class or function without arguments that makes one.
 
     Raises
     ------
@@ -57,10 +58,18 @@ def check_observer(observer: Any) -> None:
         Naming the property that does not hold.
     """
     with holds(observer, f"it has at least one of the methods {', '.join(OBSERVED)}"):
-        made = observer() if isinstance(observer, type) else observer
+        makes = isinstance(observer, type) or (
+            callable(observer) and not any(hasattr(observer, each) for each in OBSERVED)
+        )
+        made = observer() if makes else observer
         known = [name for name in OBSERVED if hasattr(made, name)]
         public = sorted(name for name in dir(made) if not name.startswith("_"))
         expect(known, f"it has {', '.join(public[:8]) or 'no public name'}")
-    with holds(observer, "what a run calls is callable"):
+    with holds(observer, "each of its methods takes one argument"):
         for name in known:
-            expect(callable(getattr(made, name)), f"{name} is {type(getattr(made, name)).__name__}, not a method")
+            method = getattr(made, name)
+            expect(callable(method), f"{name} is {type(method).__name__}, not a method")
+            try:
+                inspect.signature(method).bind(object())
+            except TypeError as error:
+                raise AssertionError(f"{name}{inspect.signature(method)}: {error}") from error
