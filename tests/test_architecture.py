@@ -17,9 +17,9 @@ PACKAGE = Path(mabrfl.__file__).parent
 
 CORE = (
     "mabrfl.aggregation",
-    "mabrfl.buffers",
     "mabrfl.defense",
     "mabrfl.errors",
+    "mabrfl.global_model",
     "mabrfl.layout",
     "mabrfl.mab",
     "mabrfl.protocols",

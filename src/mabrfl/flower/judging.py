@@ -8,24 +8,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from flwr.app import RecordDict
 
-from mabrfl.buffers import merge_buffers
 from mabrfl.defense import Defense
 from mabrfl.errors import QuorumError
 from mabrfl.flower.contract import Contract, Finding
 from mabrfl.flower.dispatch import Arrival
 from mabrfl.flower.problems import Problem
-from mabrfl.flower.schema import ModelSchema
+from mabrfl.global_model import GlobalModel
 from mabrfl.layout import Layout
 from mabrfl.rng import ClientId
 from mabrfl.updates import Floats, Outcome, Updates, canonical
-
-
-@dataclass(frozen=True)
-class Model:
-    """The global model as the server computes with it."""
-
-    weights: Floats
-    buffers: Floats
 
 
 @dataclass
@@ -54,7 +45,7 @@ class Desk:
     layout: Layout | None = None
 
 
-def unpack(arrivals: list[Arrival], model: Model, contract: Contract) -> Desk:
+def unpack(arrivals: list[Arrival], model: GlobalModel, contract: Contract) -> Desk:
     """Turn every reply into an update: its weights minus ours. Those not checked yet are checked here.
 
     The list is the desk's from now on, and is emptied of what is not needed any more as the matrix is filled.
@@ -137,15 +128,3 @@ def _ask(defense: Defense, desk: Desk, rows: list[int], round_number: int, *, by
     cohort = getattr(screening, "cohort", None)  # a defense of the user's own may have none
     norms = {} if cohort is None else dict(zip(cohort.ids, cohort.norms.tolist(), strict=True))
     return Judgement(defense.combine(screening), norms=norms)
-
-
-def move(model: Model, outcome: Outcome, buffers: Mapping[ClientId, Floats], schema: ModelSchema) -> Model | None:
-    """Move the model by the outcome's step; buffers are merged over the accepted clients, as in the simulator.
-
-    None if the sum could not be represented in the types of the model's arrays.
-    """
-    with np.errstate(over="ignore"):
-        weights = model.weights + outcome.step
-    rows = [buffers[client] for client in outcome.accepted if client in buffers]
-    merged = merge_buffers(np.stack(rows), model.buffers) if rows and model.buffers.size else model.buffers
-    return Model(weights, merged) if schema.is_finite(weights, merged) else None

@@ -10,11 +10,12 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, StateError
-from mabrfl.flower.judging import Desk, Model, move
+from mabrfl.flower.judging import Desk
 from mabrfl.flower.rows import now
 from mabrfl.flower.saved_model import History, model_state, restored_model
 from mabrfl.flower.schema import ModelSchema
 from mabrfl.flower.state import StateFolder, hash_of
+from mabrfl.global_model import GlobalModel
 from mabrfl.recording.encoding import DTYPES
 from mabrfl.updates import Outcome
 
@@ -38,7 +39,7 @@ class Keeper:
         self.round = 0
         self.history = History()
         self._schema: ModelSchema | None = None
-        self._model: Model | None = None
+        self._model: GlobalModel | None = None
         self._fixed: dict[str, Array] = {}
         self._folder: StateFolder | None = None
 
@@ -55,7 +56,7 @@ class Keeper:
         return self._schema
 
     @property
-    def model(self) -> Model:
+    def model(self) -> GlobalModel:
         """The model."""
         if self._model is None:
             raise StateError("the strategy has no model yet: call start")
@@ -74,7 +75,7 @@ class Keeper:
             if name not in DTYPES:
                 raise ConfigError(f"the initial model's array '{key}' is {name}; known types are {', '.join(DTYPES)}")
         self._schema = ModelSchema.of(arrays, self.buffer_suffixes)
-        self._model = Model(*self._schema.vectors(arrays))
+        self._model = GlobalModel(*self._schema.vectors(arrays))
         self._fixed = {part.key: arrays[part.key] for part in self._schema.parts if part.role == "fixed"}
 
     def open(self, path: Path, config: Mapping[str, Any]) -> int:
@@ -116,8 +117,8 @@ class Keeper:
         """Move the model if there is somewhere to go; return whether, and what happened on the way."""
         if outcome is None or not outcome.accepted:
             return False, () if outcome is None else outcome.events
-        moved = move(self.model, outcome, desk.buffers, self.schema)
-        if moved is None:
+        moved = self.model.move(outcome, desk.buffers)
+        if not self.schema.is_finite(moved.weights, moved.buffers):
             return False, (*outcome.events, "model-not-finite")
         self._model = moved
         return True, outcome.events

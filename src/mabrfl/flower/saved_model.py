@@ -11,8 +11,8 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
 from mabrfl.errors import StateError
-from mabrfl.flower.judging import Model
 from mabrfl.flower.schema import ModelSchema
+from mabrfl.global_model import GlobalModel
 
 BY_CLIENTS, BY_SERVER = "evaluate_metrics_clientapp", "evaluate_metrics_serverapp"
 _HISTORIES = ("train_metrics_clientapp", BY_CLIENTS, BY_SERVER)
@@ -79,13 +79,13 @@ def _saved(record: MetricRecord) -> list[list[Any]]:
     return [[name, value] for name, value in record.items()]
 
 
-def model_state(schema: ModelSchema, model: Model, fixed: Mapping[str, Array]) -> dict[str, Any]:
+def model_state(schema: ModelSchema, model: GlobalModel, fixed: Mapping[str, Array]) -> dict[str, Any]:
     """Return the model as plain arrays."""
     others = {str(k): fixed[part.key].numpy() for k, part in enumerate(schema.parts) if part.role == "fixed"}
     return {"weights": model.weights, "buffers": model.buffers, "fixed": others}
 
 
-def restored_model(schema: ModelSchema, state: Mapping[str, Any]) -> tuple[Model, dict[str, Array]]:
+def restored_model(schema: ModelSchema, state: Mapping[str, Any]) -> tuple[GlobalModel, dict[str, Array]]:
     """Return the model, and its arrays of other types, that :func:`model_state` wrote.
 
     Raises
@@ -101,4 +101,4 @@ def restored_model(schema: ModelSchema, state: Mapping[str, Any]) -> tuple[Model
         if not np.all(np.isfinite(vectors[name])):
             raise StateError(f"the state's {name} are not all finite")
     fixed = {part.key: Array(state["fixed"][str(k)]) for k, part in enumerate(schema.parts) if part.role == "fixed"}
-    return Model(**vectors), fixed
+    return GlobalModel(**vectors), fixed

@@ -78,8 +78,8 @@ class ModelSchema:
     """The arrays of a model in order.
 
     Weights are the floating-point arrays; together they are the vector that a defense sees. Buffers travel beside it
-    (see :mod:`mabrfl.buffers`). Arrays of other types, such as BatchNorm's count of batches, stay as the server has
-    them.
+    (see :mod:`mabrfl.global_model`). Arrays of other types, such as BatchNorm's count of batches, stay as they are at
+    the server.
     """
 
     parts: tuple[Part, ...]

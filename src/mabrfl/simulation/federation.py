@@ -13,20 +13,12 @@ from numpy.typing import NDArray
 from mabrfl.attacks import Attack, AttackerView, Secrets, craft
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError
+from mabrfl.global_model import GlobalModel
 from mabrfl.rng import ClientId, digest, generator, uniforms
 from mabrfl.simulation.client_ids import Identities
 from mabrfl.simulation.data import Dataset
-from mabrfl.simulation.training import Engine, Evaluation, Shard, merge_buffers
+from mabrfl.simulation.training import Engine, Evaluation, Shard
 from mabrfl.updates import Floats, Outcome, Updates, Verdict, canonical
-
-
-@dataclass(frozen=True)
-class GlobalModel:
-    """What the server publishes: weights, buffers, and by how much the weights moved last."""
-
-    weights: Floats
-    buffers: Floats
-    last_step: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -171,10 +163,9 @@ class Federation:
 
     def move(self, model: GlobalModel, trained: Trained, outcome: Outcome) -> GlobalModel:
         """Move the model by the outcome's step; buffers are merged over the accepted clients."""
-        accepted = [self.identities.client(public_id) for public_id in outcome.accepted]
-        rows = [trained.buffers[client] for client in accepted if client in trained.buffers]
-        buffers = merge_buffers(np.stack(rows), model.buffers) if rows else model.buffers
-        return GlobalModel(model.weights + outcome.step, buffers, outcome.step)
+        clients = {public_id: self.identities.client(public_id) for public_id in outcome.accepted}
+        own = trained.buffers
+        return model.move(outcome, {each: own[client] for each, client in clients.items() if client in own})
 
     def renew_identities(self, outcome: Outcome, attack: Attack | None) -> tuple[str, ...]:
         """Tell the attackers who of them was rejected; those who want to come back as somebody new from now on.

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from mabrfl.attacks import Attack
 from mabrfl.defense import Defense
+from mabrfl.global_model import GlobalModel
 from mabrfl.recording import RoundRecord
-from mabrfl.simulation.federation import Federation, GlobalModel
+from mabrfl.simulation.federation import Federation
 
 T = TypeVar("T")
 

@@ -15,11 +15,12 @@ from mabrfl.config import ResolvedConfig, RunConfig, resolve
 from mabrfl.defense import Defense
 from mabrfl.defense_state import restore
 from mabrfl.errors import ConfigError, StateError
+from mabrfl.global_model import GlobalModel
 from mabrfl.protocols import Stateful
 from mabrfl.recording import RoundRecord
 from mabrfl.simulation.data import Dataset
 from mabrfl.simulation.data.partition import dirichlet, dominant_label, iid
-from mabrfl.simulation.federation import Federation, GlobalModel, choose_attackers, make_shards
+from mabrfl.simulation.federation import Federation, choose_attackers, make_shards
 from mabrfl.simulation.round import run_round
 from mabrfl.simulation.training import Engine, TrainingOptions, initialise
 

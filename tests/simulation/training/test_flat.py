@@ -3,8 +3,9 @@ import pytest
 import torch
 from torch import nn
 
+from mabrfl.global_model import merge_buffers
 from mabrfl.layout import Layout
-from mabrfl.simulation.training import flatten, float_buffers, merge_buffers, trainable, unflatten
+from mabrfl.simulation.training import flatten, float_buffers, trainable, unflatten
 from mabrfl.simulation.training.flat import layout_of
 
 

@@ -1,6 +1,5 @@
 """Local training: the models, one client's loop, and an engine that trains many clients at once."""
 
-from mabrfl.buffers import merge_buffers
 from mabrfl.simulation.training.engine import Engine, Evaluation, Trained
 from mabrfl.simulation.training.flat import flatten, float_buffers, trainable, unflatten
 from mabrfl.simulation.training.local import Shard, TrainingOptions, train_client
@@ -16,7 +15,6 @@ __all__ = [
     "flatten",
     "float_buffers",
     "initialise",
-    "merge_buffers",
     "train_client",
     "trainable",
     "unflatten",

@@ -3,8 +3,8 @@
 **What happens to buffers (BatchNorm's running statistics).** They are not part of the update that a
 defense sees: running variances can be thousands of times larger than weights, and a cosine over both
 would compare variances only. They travel beside the update, and the server sets each to the
-coordinate-wise median over the clients it accepted (:func:`mabrfl.buffers.merge_buffers`). Integer buffers, such as
-BatchNorm's count of batches, are left alone: every client starts from their initial values.
+coordinate-wise median over the clients it accepted (:func:`mabrfl.global_model.merge_buffers`). Integer buffers,
+such as BatchNorm's count of batches, are left alone: every client starts from their initial values.
 """
 
 from __future__ import annotations
