@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 
 from mabrfl import vectors
-from mabrfl.defense_state import Progress, restore
+from mabrfl.defense_state import DefenseProgress, restore
 from mabrfl.errors import ConfigError, StateError, suggest
 from mabrfl.layout import Layout
 from mabrfl.protocols import Rule, Selector, Stateful
@@ -40,7 +40,7 @@ STATE_FORMAT = 1
 
 @dataclass(frozen=True)
 class Screening:
-    """What stage 4 found, for stages 5 and 6."""
+    """The result of stage 4, for stages 5 and 6."""
 
     verdicts: Mapping[ClientId, Verdict]
     round: int
@@ -99,7 +99,7 @@ class Defense:
         self.name = name or getattr(rule, "name", "") or getattr(rule, "__name__", type(rule).__name__)
         self._beliefs = beliefs if beliefs is not None else Beliefs()
         self._reset_beliefs = reset_beliefs
-        self._progress = Progress(dimension=dimension)
+        self._progress = DefenseProgress(dimension=dimension)
         self._layout: Layout | None = None  # not part of the state: nothing that is remembered depends on it
 
     @property
@@ -259,7 +259,7 @@ class Defense:
             if state.get(key) != getattr(self, key):
                 raise StateError(f"the state's {key} is {state.get(key)!r}, this defense's is {getattr(self, key)!r}")
         try:
-            progress = Progress.from_dict(state["progress"])
+            progress = DefenseProgress.from_dict(state["progress"])
             restore([(self._beliefs, state["beliefs"]), (self.rule, state["rule"]), (self.selector, state["selector"])])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"the state of defense '{self.name}' is malformed: {error}") from error

@@ -1,4 +1,4 @@
-"""What a defense remembers from round to round beside beliefs, and how states are restored as a whole."""
+"""The progress of a defense, which it remembers beside beliefs, and how states are restored as a whole."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _PRECISIONS = (None, "float32", "float64")
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Where a defense stands.
+class DefenseProgress:
+    """The progress of a defense from round to round.
 
     Attributes
     ----------
@@ -29,9 +29,9 @@ class Progress:
     dimension, precision
         Length and type of the updates, fixed by the first that were judged.
     candidates
-        Who could have been selected last.
+        The clients that could have been selected last.
     selected_round, selected, events
-        For which round clients were selected last, whom, and what happened on the way.
+        The round for which clients were selected last, these clients, and the selector's events.
     """
 
     last_round: int = 0
@@ -58,7 +58,7 @@ class Progress:
         }
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Progress:
+    def from_dict(cls, state: Mapping[str, Any]) -> DefenseProgress:
         """Return what :meth:`as_dict` wrote; anything else is refused."""
         numbers = {name: _whole(name, state[name]) for name in ("last_round", "population", "selected_round")}
         dimension = None if state["dimension"] is None else _whole("dimension", state["dimension"])

@@ -1,4 +1,4 @@
-"""The nouns: what clients send, what a rule sees, what it decides, and what comes of it."""
+"""The data of a round at the server: updates, the input and output of selectors and rules, the outcome."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def expected_malicious(cohort: int, population: int, num_malicious: int) -> int:
 
 @dataclass(frozen=True)
 class Updates:
-    """What the clients of one round sent: local weights minus global weights, a row each.
+    """The updates of one round as clients sent them: local weights minus global weights, a row each.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Updates:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a selector sees: who could take part, and what is believed of each."""
+    """The input of a selector: the clients that could take part, and the beliefs about each."""
 
     ids: tuple[ClientId, ...]
     benign: NDArray[np.float64]
@@ -132,7 +132,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a selector may return instead of a plain list: the ids, and what happened on the way."""
+    """The output of a selector, if it has events to report; a plain list of ids will do as well."""
 
     ids: Sequence[ClientId]
     events: tuple[str, ...] = ()
@@ -140,7 +140,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Cohort:
-    """What a rule sees: the well-formed updates of one round, in canonical order of their ids.
+    """The input of a rule: the well-formed updates of one round, in canonical order of their ids.
 
     Attributes
     ----------
@@ -230,7 +230,7 @@ class Cohort:
         return generator(self.seed, purpose, self.round)
 
     def expected_malicious(self, num_malicious: int) -> int:
-        """How many of this cohort to take for malicious, when ``num_malicious`` of all clients are.
+        """Return how many clients of this cohort to expect to be malicious if ``num_malicious`` of all clients are.
 
         The share is scaled to the cohort's size, rounded up, and kept below one half.
         """
@@ -239,7 +239,7 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a rule decides about a cohort of n clients.
+    """The output of a rule: its decision about a cohort of n clients.
 
     Give either ``weights`` (the step is ``weights @ rows``) or, for rules that are no weighted sum,
     the ``step`` itself. Everything else has a sensible default.
@@ -249,7 +249,7 @@ class Decision:
     weights
         One weight per row of ``rows``.
     rows
-        What the weights apply to; the cohort's own matrix if left out.
+        The rows that the weights apply to; the cohort's own matrix if left out.
     step
         The ``(d,)`` step, for coordinate-wise rules.
     reasons
@@ -261,7 +261,7 @@ class Decision:
         How much each verdict counts for its client's reputation, from 0 (not at all) to 1, as all do
         if left out. Negative: on suspicion, the update is used and yet counts against its sender.
     events
-        What happened to the round as a whole ("no-survivors", "equal-clusters", ...).
+        Events that concern the round as a whole ("no-survivors", "equal-clusters", ...).
     facts
         Plain numbers about the round ("threshold", "cluster_cosine", ...), for the record.
     """
@@ -278,7 +278,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one client's update, why, and how much that counts for its reputation (-1 to 1)."""
+    """The result for one client: accepted or not, why, and how much it counts for its reputation (-1 to 1)."""
 
     accepted: bool
     reason: Reason
@@ -302,7 +302,7 @@ class Outcome:
     verdicts
         One :class:`Verdict` per client that sent something.
     events
-        What happened to the round as a whole, in words ("no-survivors", "random-subset", ...).
+        Events that concern the round as a whole ("no-survivors", "random-subset", ...).
     facts
         Plain numbers about the round, for the record.
     """

@@ -1,4 +1,4 @@
-"""Under which id the server knows each client: its number, until it comes back as somebody new."""
+"""The ids under which the server knows the clients: their numbers, until a client comes back under a new id."""
 
 from __future__ import annotations
 

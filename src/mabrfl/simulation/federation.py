@@ -1,4 +1,4 @@
-"""The clients of a simulated federation: their data, who of them lies, and what they send."""
+"""The clients of a simulated federation: their data, the attackers among them, and their updates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mabrfl.updates import Floats, Outcome, Updates, Verdict, canonical
 
 
 @dataclass(frozen=True)
-class Trained:
+class RoundTraining:
     """Local training of one round: rows of the honest clients, of onlookers, of attackers who train.
 
     Onlookers are honest clients that were not selected and train only because the attack observes them.
@@ -48,13 +48,13 @@ class Trained:
 
     @property
     def observed(self) -> tuple[int, ...]:
-        """Whose updates an attack may see, if its knowledge allows: ids of the first rows."""
+        """The clients whose updates an attack may see, if its knowledge allows: ids of the first rows."""
         return self.honest + self.onlookers
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What reaches the server, and what happened on the way."""
+    """The updates that reach the server, and the attack's events."""
 
     updates: Updates
     events: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Federation:
 
     @property
     def client_ids(self) -> tuple[int, ...]:
-        """Everybody who could take part, as the server knows them."""
+        """The ids of all clients, as the server knows them."""
         return self.identities.ids
 
     @property
@@ -98,7 +98,7 @@ class Federation:
 
     def train(
         self, chosen: Sequence[ClientId], model: GlobalModel, attack: Attack | None, *, round_number: int
-    ) -> Trained:
+    ) -> RoundTraining:
         """Stage 2: the chosen clients train locally; attackers only if their attack needs it."""
         clients = [self.identities.client(public_id) for public_id in chosen]
         honest = tuple(client for client in clients if client not in self.attackers)
@@ -114,9 +114,9 @@ class Federation:
         buffers: dict[ClientId, Floats] = {}
         if result.buffers is not None:
             buffers.update(zip(trainers, result.buffers, strict=True))
-        return Trained(round_number, honest, onlookers, attackers, result.updates, buffers)
+        return RoundTraining(round_number, honest, onlookers, attackers, result.updates, buffers)
 
-    def corrupt(self, trained: Trained, model: GlobalModel, attack: Attack | None, defense: Defense) -> Sent:
+    def corrupt(self, trained: RoundTraining, model: GlobalModel, attack: Attack | None, defense: Defense) -> Sent:
         """Stage 3: the adversary replaces what its clients send."""
         if attack is None or not trained.attackers:
             return Sent(self._updates(trained.honest, trained.honest_updates))
@@ -138,13 +138,13 @@ class Federation:
             return Sent(self._updates(trained.honest, trained.honest_updates), ("attack-inactive",))
         return Sent(self._attacked(trained, rows, attack))
 
-    def _attacked(self, trained: Trained, rows: Floats, attack: Attack) -> Updates:
+    def _attacked(self, trained: RoundTraining, rows: Floats, attack: Attack) -> Updates:
         """Return what everybody sends: the honest their updates, the attackers these rows and whatever they claim."""
         claims = attack.claims([self.num_examples[client] for client in trained.attackers])
         matrix = np.concatenate([trained.honest_updates, rows])
         return self._updates(trained.honest + trained.attackers, matrix, claims)
 
-    def _secrets(self, trained: Trained, attack: Attack, defense: Defense) -> Secrets:
+    def _secrets(self, trained: RoundTraining, attack: Attack, defense: Defense) -> Secrets:
         def rehearse(rows: Floats) -> Outcome:
             updates = self._attacked(trained, rows, attack)
             outcome = copy.deepcopy(defense).aggregate(updates, round=trained.round)
@@ -161,7 +161,7 @@ class Federation:
         counts = [*(self.num_examples[client] for client in truthful), *claims]
         return Updates(self.identities.of(clients), matrix, counts, self.engine.dimension, self.engine.layout)
 
-    def move(self, model: GlobalModel, trained: Trained, outcome: Outcome) -> GlobalModel:
+    def move(self, model: GlobalModel, trained: RoundTraining, outcome: Outcome) -> GlobalModel:
         """Move the model by the outcome's step; buffers are merged over the accepted clients."""
         clients = {public_id: self.identities.client(public_id) for public_id in outcome.accepted}
         own = trained.buffers
@@ -190,7 +190,7 @@ class Federation:
 
 
 def choose_attackers(num_clients: int, num_attackers: int, *, rule: str = "random", seed: int = 0) -> frozenset[int]:
-    """Choose who lies, for the whole run.
+    """Choose the attackers, for the whole run.
 
     Parameters
     ----------
