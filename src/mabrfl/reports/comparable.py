@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from mabrfl.config import RunConfig, resolve
-from mabrfl.config.defaults import WITHOUT_EFFECT
+from mabrfl.config.identity import WITHOUT_EFFECT
 from mabrfl.config.model import PartitionConfig, TrainingConfig
 from mabrfl.errors import MabRflError
 from mabrfl.reports import paper_table as paper
