@@ -82,7 +82,7 @@ def identity(config: ResolvedConfig) -> dict[str, Any]:
         del settings["preset"]  # the effect of a preset on other defenses is in other settings
     kept = _differing(ResolvedConfig, settings)
     for section, (kind, setting) in _OPTIONS.items():
-        neutral = _neutral_options(kind, settings[setting], config.preset, settings[section])
+        neutral = neutral_options(kind, settings[setting], config.preset, settings[section])
         kept[section] = {
             option: value
             for option, value in settings[section].items()
@@ -102,7 +102,7 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
     for section, (kind, setting) in _OPTIONS.items():
         name, options = filled.get(setting), filled.get(section)
         if isinstance(name, str) and name in catalog.BUILT_IN[kind] and isinstance(options, Mapping):
-            filled[section] = {**_neutral_options(kind, name, str(filled.get("preset")), options), **options}
+            filled[section] = {**neutral_options(kind, name, str(filled.get("preset")), options), **options}
     return filled
 
 
@@ -143,7 +143,7 @@ def _section_of(field: FieldInfo) -> type[Section] | None:
     return kind if isinstance(kind, type) and issubclass(kind, Section) else None
 
 
-def _neutral_options(kind: catalog.Kind, name: str, preset: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def neutral_options(kind: catalog.Kind, name: str, preset: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the neutral values of the options of a name, and of those of the attack that it wraps."""
     if name == "none":
         return {}
@@ -157,7 +157,7 @@ def _neutral_options(kind: catalog.Kind, name: str, preset: str, options: Mappin
     }
     inner, wrapped = options.get("inner", getattr(target, "default_inner", None)), {}
     if isinstance(inner, str):
-        wrapped = {"inner": target.default_inner, **_neutral_options(kind, inner, preset, {})}
+        wrapped = {"inner": target.default_inner, **neutral_options(kind, inner, preset, {})}
     return {**wrapped, **neutral, **catalog.entry(kind, name).fixed}
 
 
