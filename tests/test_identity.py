@@ -48,13 +48,14 @@ def committed() -> tuple[Cell, ...]:
     return tuple(cells.values())
 
 
-def key_of(cell: Cell) -> str:
-    return config_hash(RunConfig(**cell.config))
+@cache
+def committed_runs() -> dict[str, ResolvedConfig]:
+    return {cell.key: resolve(RunConfig(**cell.config)) for cell in committed()}
 
 
 def missing() -> set[str]:
     """The committed runs that would have to be run again."""
-    return {cell.key for cell in committed() if key_of(cell) != cell.key}
+    return {key for key, run in committed_runs().items() if config_hash(run) != key}
 
 
 def edited(path: Path, old: str, new: str) -> None:

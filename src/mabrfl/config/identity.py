@@ -102,8 +102,15 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
     for section, (kind, setting) in _OPTIONS.items():
         name, options = filled.get(setting), filled.get(section)
         if isinstance(name, str) and name in catalog.BUILT_IN[kind] and isinstance(options, Mapping):
+            if kind == "selectors" and _has_own_selector(filled["defense"], name):
+                continue  # its options are among those of the defense
             filled[section] = {**neutral_options(kind, name, str(filled.get("preset")), options), **options}
     return filled
+
+
+def _has_own_selector(defense: Any, selector: str) -> bool:
+    known = catalog.BUILT_IN["defenses"].get(defense)
+    return known is not None and known.presets and known.selector == selector
 
 
 def neutral_of(field: FieldInfo) -> Any:
