@@ -4,7 +4,8 @@ Nothing here builds anything: :mod:`mabrfl.catalog` turns names into objects, an
 arguments, never a configuration.
 """
 
-from mabrfl.config.defaults import config_hash, resolve
+from mabrfl.config.defaults import resolve
+from mabrfl.config.identity import config_hash
 from mabrfl.config.model import PartitionConfig, ResolvedConfig, RunConfig, TrainingConfig, count_attackers
 from mabrfl.config.toml import dump_toml, load_config
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,9 +16,6 @@ from mabrfl.errors import ConfigError
 from mabrfl.mab.presets import options as preset_options
 
 SGD_LEARNING_RATE = 0.1
-
-WITHOUT_EFFECT = frozenset({"workers", "device"})
-"""Settings that do not change the result, and so are no part of the hash."""
 
 
 def resolve(config: RunConfig) -> ResolvedConfig:
@@ -123,27 +118,3 @@ def _merged(defense: Mapping[str, Any], selector: Mapping[str, Any]) -> dict[str
 def available_cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def config_hash(config: RunConfig) -> str:
-    """Return the SHA-256 (hex) that names what a run computes: its resolved settings, less those without effect.
-
-    Examples
-    --------
-    >>> config_hash(RunConfig(workers=1)) == config_hash(RunConfig(workers=2))
-    True
-    >>> config_hash(RunConfig(seed=1)) == config_hash(RunConfig(seed=2))
-    False
-    """
-    settings = resolve(config).model_dump(mode="json", exclude=set(WITHOUT_EFFECT))
-    text = json.dumps(canonical(settings), sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def canonical(value: Any) -> Any:
-    """Write numbers in one way: 0 and 0.0 are the same setting."""
-    if isinstance(value, dict):
-        return {key: canonical(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [canonical(entry) for entry in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value

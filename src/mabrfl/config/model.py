@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
@@ -58,6 +59,16 @@ Options = Annotated[dict[str, PlainValue], PlainValidator(_options)]
 Positive = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Size = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+@dataclass(frozen=True)
+class Neutral:
+    """The neutral value of a setting, where it is not the default: a run with this value has no trace of it in its key.
+
+    It belongs beside settings that :func:`~mabrfl.config.resolve` fills in, and beside those whose default has changed.
+    """
+
+    value: Any
 
 
 class Section(BaseModel):
@@ -193,7 +204,7 @@ class ResolvedTraining(TrainingConfig):
 
     batch_size: Size
     learning_rate: Positive
-    optimizer_state: Literal["reset", "kept"]
+    optimizer_state: Annotated[Literal["reset", "kept"], Neutral("reset")]
 
 
 class ResolvedPartition(PartitionConfig):
@@ -201,7 +212,7 @@ class ResolvedPartition(PartitionConfig):
 
     sizes: Annotated[tuple[Size, Size], BeforeValidator(_pair)]
     draw: Literal["disjoint", "unique", "replacement"]
-    skip_last: bool
+    skip_last: Annotated[bool, Neutral(False)]
 
 
 class ResolvedConfig(RunConfig):
@@ -209,7 +220,7 @@ class ResolvedConfig(RunConfig):
 
     model: Name
     selector: Name
-    attackers_chosen: Literal["random", "last"]
+    attackers_chosen: Annotated[Literal["random", "last"], Neutral("random")]
     clients: Annotated[int, Field(ge=1, le=MAX_CLIENTS)]
     rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
     assumed_malicious: Annotated[int, Field(ge=0)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from mabrfl.catalog import display_entry
 from mabrfl.config import RunConfig, resolve
-from mabrfl.config.defaults import WITHOUT_EFFECT
+from mabrfl.config.identity import WITHOUT_EFFECT
 from mabrfl.config.model import PartitionConfig, TrainingConfig
 from mabrfl.errors import MabRflError
 from mabrfl.reports import paper_table as paper

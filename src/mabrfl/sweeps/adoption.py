@@ -13,9 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mabrfl.config import dump_toml
-from mabrfl.config.defaults import WITHOUT_EFFECT
-from mabrfl.errors import StateError
+from pydantic import ValidationError
+
+from mabrfl.config import RunConfig, dump_toml, resolve
+from mabrfl.config.identity import identity
+from mabrfl.config.toml import one_line
+from mabrfl.errors import ConfigError, StateError
 from mabrfl.recording.atomic import remove_leftovers, sync_folder, write_atomically
 from mabrfl.recording.folder import CONFIG, MANIFEST, SUMMARY, explained, shown
 from mabrfl.recording.ownership import SERIES, WRITTEN_ASIDE
@@ -81,7 +84,7 @@ def with_adopted(known: Standing, found: Mapping[str, Cell]) -> Standing:
 
 def _check(cell: Cell, planned: PlannedCell, source: Path | str) -> None:
     """Refuse a cell that was changed: whoever adopts it publishes it as their own."""
-    theirs, ours = _effective(cell.config), _effective(planned.plain_config)
+    theirs, ours = _identity(cell.config, planned), flat(identity(planned.config))
     differing = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
     summary, series, rounds = cell.summary or {}, cell.series, planned.config.rounds
     wrong = ""
@@ -102,8 +105,15 @@ def _check(cell: Cell, planned: PlannedCell, source: Path | str) -> None:
         )
 
 
-def _effective(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in flat(config).items() if key not in WITHOUT_EFFECT and value is not None}
+def _identity(config: Mapping[str, Any], planned: PlannedCell) -> dict[str, Any]:
+    """Return the identity of a recorded configuration; only names that the planned cell has are looked up."""
+    for name in ("dataset", "model", "defense", "selector", "attack"):
+        if config[name] != getattr(planned.config, name):
+            return {**flat(identity(planned.config)), name: config[name]}
+    try:
+        return flat(identity(resolve(RunConfig(**config))))
+    except (ConfigError, ValidationError) as error:
+        return {"config": one_line(str(error))}
 
 
 def _write(folder: Path, planned: PlannedCell, cell: Cell) -> None:

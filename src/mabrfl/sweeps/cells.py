@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mabrfl.config import ResolvedConfig
-from mabrfl.config.defaults import WITHOUT_EFFECT
+from mabrfl.config.identity import WITHOUT_EFFECT
 from mabrfl.errors import ConfigError, suggest
 
 Settings = dict[str, Any]

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mabrfl.config import count_attackers
+from mabrfl.config.identity import completed
 from mabrfl.config.toml import parse_toml
 from mabrfl.errors import StateError
 from mabrfl.recording import RoundRecord, read_rounds
@@ -29,7 +30,7 @@ CELLS, PLAN, SWEEP = "cells", "cells.json", "sweep.toml"
 """Names in a sweep's folder."""
 KEY_LENGTH = 16
 """Characters of a cell's key that its folder has for a name."""
-FORMAT, VERSION = "mabrfl-results", 1
+FORMAT, VERSION = "mabrfl-results", 2
 PACKED_ENDING = ".json.gz"
 
 Status = Literal["done", "failed", "running", "missing"]
@@ -60,7 +61,7 @@ class _Essentials(BaseModel):
 
 def _with_essentials(config: dict[str, Any]) -> dict[str, Any]:
     _Essentials.model_validate(config)
-    return config
+    return completed(config)
 
 
 class Cell(BaseModel):

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from mabrfl.config import ResolvedConfig, config_hash, load_config, resolve
-from mabrfl.config.defaults import canonical
+from mabrfl.config.identity import canonical
 from mabrfl.config.toml import known_keys, parse_toml, read_bytes, shown
 from mabrfl.errors import ConfigError, suggest
 from mabrfl.sweeps.cells import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from mabrfl.config.defaults import WITHOUT_EFFECT, canonical
+from mabrfl.config.identity import WITHOUT_EFFECT, canonical
 from mabrfl.errors import ConfigError
 from mabrfl.sweeps.cells import PlannedCell, label_of, value_label
 
