@@ -265,7 +265,7 @@ OTHERWISE: dict[str, Any] = {
     "partition.skip_last": True,
     "partition.dominant": "balanced",
 }
-NO_EFFECT = {"workers", "device"}
+NO_EFFECT = {"workers", "device", "allow_majority"}
 SECTIONS = {"training", "partition", "defense_options", "selector_options", "attack_options"}
 
 

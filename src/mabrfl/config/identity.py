@@ -20,7 +20,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import cache
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -155,7 +154,7 @@ def neutral_options(kind: catalog.Kind, name: str, preset: str, options: Mapping
     if name == "none":
         return {}
     if kind == "defenses" and catalog.entry(kind, name).presets:
-        return _neutral_fields(type(PRESETS[preset])) if preset in PRESETS else {}
+        return _neutral_fields(PRESETS[preset]) if preset in PRESETS else {}
     target = catalog.resolve_name(kind, name)
     neutral = {
         option: list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
@@ -168,8 +167,7 @@ def neutral_options(kind: catalog.Kind, name: str, preset: str, options: Mapping
     return {**wrapped, **neutral, **catalog.entry(kind, name).fixed}
 
 
-@cache
-def _neutral_fields(options: type[Any]) -> dict[str, Any]:
+def _neutral_fields(options: Any) -> dict[str, Any]:
     return {field.name: field.metadata.get("neutral", field.default) for field in fields(options)}
 
 

@@ -13,11 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from mabrfl.config import RunConfig, dump_toml, resolve
+from mabrfl.config import dump_toml, load_config, resolve
 from mabrfl.config.identity import identity
-from mabrfl.config.toml import one_line
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.recording.atomic import remove_leftovers, sync_folder, write_atomically
 from mabrfl.recording.folder import CONFIG, MANIFEST, SUMMARY, explained, shown
@@ -26,6 +23,8 @@ from mabrfl.sweeps.cells import PlannedCell, flat, value_label
 from mabrfl.sweeps.plan import Standing, folder_of, standing
 from mabrfl.sweeps.results import Cell, load_results
 from mabrfl.sweeps.series import compact
+
+_NAMES = ("dataset", "model", "defense", "selector", "attack")
 
 
 def adoptable(sources: Iterable[Path | str], cells: Sequence[PlannedCell]) -> dict[str, Cell]:
@@ -83,37 +82,42 @@ def with_adopted(known: Standing, found: Mapping[str, Cell]) -> Standing:
 
 
 def _check(cell: Cell, planned: PlannedCell, source: Path | str) -> None:
-    """Refuse a cell that was changed: whoever adopts it publishes it as their own."""
-    theirs, ours = _identity(cell.config, planned), flat(identity(planned.config))
-    differing = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
-    summary, series, rounds = cell.summary or {}, cell.series, planned.config.rounds
-    wrong = ""
-    if differing:
-        key = differing[0]
-        wrong = f"expected {key} = {value_label(ours.get(key))}, got {value_label(theirs.get(key))}"
-    elif summary.get("config_hash") != cell.key:
-        wrong = f"its summary is that of {summary.get('config_hash')!r}"
-    elif summary.get("interrupted") is not False or summary.get("rounds") != rounds:
-        wrong = f"expected all of {rounds} rounds, got {summary.get('rounds')!r}"
-    elif series.get("round") != list(range(1, rounds + 1)):
-        wrong = f"expected a series of {rounds} rounds"
-    elif series.get("accuracy", [None])[-1] != compact(summary.get("final_accuracy")):
-        wrong = f"its last round and its summary differ in accuracy, which is {summary.get('final_accuracy')!r} there"
-    if wrong:
+    """Refuse a cell that was changed: a sweep that adopts it would publish it."""
+    if wrong := _difference(cell, planned):
         raise StateError(
             f"{shown(source)} was changed: cell {planned.label} is not what its key says: {wrong}; nothing is adopted"
         )
 
 
-def _identity(config: Mapping[str, Any], planned: PlannedCell) -> dict[str, Any]:
-    """Return the identity of a recorded configuration; only names that the planned cell has are looked up."""
-    for name in ("dataset", "model", "defense", "selector", "attack"):
-        if config[name] != getattr(planned.config, name):
-            return {**flat(identity(planned.config)), name: config[name]}
-    try:
-        return flat(identity(resolve(RunConfig(**config))))
-    except (ConfigError, ValidationError) as error:
-        return {"config": one_line(str(error))}
+def _difference(cell: Cell, planned: PlannedCell) -> str:
+    """Return in what a cell is not the finished run that was planned; an empty text if it is that run."""
+    summary, rounds = cell.summary or {}, planned.config.rounds
+    if other := _other_settings(cell.config, planned):
+        return other
+    if summary.get("config_hash") != cell.key:
+        return f"its summary is that of {summary.get('config_hash')!r}"
+    if summary.get("interrupted") is not False or summary.get("rounds") != rounds:
+        return f"expected all of {rounds} rounds, got {summary.get('rounds')!r}"
+    if cell.series.get("round") != list(range(1, rounds + 1)):
+        return f"expected a series of {rounds} rounds"
+    if cell.series.get("accuracy", [None])[-1] != compact(summary.get("final_accuracy")):
+        return f"its last round and its summary differ in accuracy, which is {summary.get('final_accuracy')!r} there"
+    return ""
+
+
+def _other_settings(config: Mapping[str, Any], planned: PlannedCell) -> str:
+    """Return in which setting a recorded configuration is another run; only names of the planned run are looked up."""
+    ours: dict[str, Any] = {name: getattr(planned.config, name) for name in _NAMES}
+    theirs = {name: config[name] for name in _NAMES}
+    if ours == theirs:
+        try:
+            recorded = resolve(load_config(None, flat(config)))
+        except ConfigError as error:
+            return f"its settings are not those of a run: {error}"
+        ours, theirs = flat(identity(planned.config)), flat(identity(recorded))
+    for key in sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)):
+        return f"expected {key} = {value_label(ours.get(key))}, got {value_label(theirs.get(key))}"
+    return ""
 
 
 def _write(folder: Path, planned: PlannedCell, cell: Cell) -> None:
