@@ -18,10 +18,11 @@ import mabrfl
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-NEEDED = [
-    *map(Requirement, PROJECT["project"]["dependencies"]),
-    *(Requirement(line) for extra in PROJECT["project"]["optional-dependencies"].values() for line in extra),
-]
+CORE = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
+EXTRAS = {
+    name: [Requirement(line) for line in lines] for name, lines in PROJECT["project"]["optional-dependencies"].items()
+}
+NEEDED = [*CORE, *(one for needed in EXTRAS.values() for one in needed if one.name != "mabrfl")]
 
 PLACES_ON_A_MACHINE = re.compile(
     r"(?<![\w.*{$])(?:/(?:work|root|home|Users|farm|opt|tmp)/(?!x\b|foo\b)\w|[A-Z]:\\\\?(?!evil)\w|\.\./shared|file:///(?!etc\b)\w)"
@@ -87,6 +88,37 @@ def test_every_dependency_is_pinned_within_its_range(needed):
     pinned = pins().get(canonicalize_name(needed.name))
     assert pinned is not None, f"{needed.name} is in pyproject.toml but not in constraints.txt"
     assert needed.specifier.contains(pinned), f"{needed.name}=={pinned} is outside {needed.specifier}"
+
+
+def with_their_own(needed, done):
+    """Add the names of these requirements to ``done``, and of all that these in turn require."""
+    for one in needed:
+        name = canonicalize_name(one.name)
+        if name == "mabrfl":
+            for extra in one.extras:
+                with_their_own(EXTRAS[extra], done)
+        elif (name, *one.extras) not in done:
+            done.add((name, *one.extras))
+            environments = [{"extra": extra} for extra in ("", *one.extras)]
+            lines = map(Requirement, metadata.requires(name) or ())
+            with_their_own([n for n in lines if n.marker is None or any(map(n.marker.evaluate, environments))], done)
+    return {name for name, *_ in done}
+
+
+def test_every_package_that_make_installs_is_pinned_and_nothing_else():
+    try:
+        assert with_their_own([*CORE, *EXTRAS["dev"]], set()) == set(pins())
+    except metadata.PackageNotFoundError as error:
+        pytest.skip(f"{error.name} is not installed, so its own requirements are not known")
+
+
+def test_the_core_requires_nothing_of_the_simulator():
+    assert {one.name for one in CORE} & {"torch", "scikit-learn", "matplotlib", "jinja2", "flwr"} == set()
+
+
+def test_development_has_every_extra():
+    assert [set(one.extras) for one in EXTRAS["dev"] if one.name == "mabrfl"] == [{"all"}]
+    assert [set(one.extras) for one in EXTRAS["all"]] == [set(EXTRAS) - {"all", "dev"}]
 
 
 def test_pins_name_public_versions_only():

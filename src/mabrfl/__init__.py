@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # the same names again, for type checkers and editors
     from mabrfl.config import RunConfig
     from mabrfl.defense import Defense
     from mabrfl.errors import MabRflError
+    from mabrfl.layout import Layout
     from mabrfl.mab.hardened import HardenedOptions
     from mabrfl.mab.method import MabRfl
     from mabrfl.mab.presets import MabRflOptions
@@ -43,6 +44,7 @@ _NAMES = {
     "mabrfl.config": "RunConfig",
     "mabrfl.defense": "Defense",
     "mabrfl.errors": "MabRflError",
+    "mabrfl.layout": "Layout",
     "mabrfl.mab.hardened": "HardenedOptions",
     "mabrfl.mab.method": "MabRfl",
     "mabrfl.mab.presets": "MabRflOptions",
@@ -74,6 +76,7 @@ __all__ = [
     "HardenedOptions",
     "Knowledge",
     "Krum",
+    "Layout",
     "MabRfl",
     "MabRflError",
     "MabRflOptions",

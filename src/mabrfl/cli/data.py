@@ -24,7 +24,7 @@ _STYLES = {"embedded": "green", "official": "green", "differs": "yellow", "broke
 
 @app.command("list", cls=OnceCommand)
 def list_datasets() -> None:
-    """Show every data set, and where it lies on this machine."""
+    """Show every data set, and its folder on this machine."""
     with _one_line_errors():
         table = _table("data set", "what it is", "where")
         for name in data.DATASETS:
@@ -67,7 +67,7 @@ def check(
             status = Text(report.status, style=_STYLES[report.status])
             table.add_row(report.name, status, Text(report.detail), Text(str(report.folder or "")))
         Console().print(table)
-        # Nobody needs to have every data set, but one that was asked for by name must be there.
+        # A data set that is missing is an error only if the user named it.
         bad = [report.name for report in reports if report.status == "broken" or (names and not report.usable)]
         if bad:
             raise DatasetError(f"not usable: {', '.join(bad)}")

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 from sklearn.datasets import load_digits
 
@@ -31,3 +34,9 @@ def test_split_is_stratified() -> None:
 def test_split_never_changes() -> None:
     expected = "422becae6be5499ab5e291b72ab4d63486f3fb8a0f6c5ce604f8ef6d75b3bdee"
     assert data.load("digits").fingerprint() == expected
+
+
+def test_digits_are_read_without_importing_scikit_learn() -> None:
+    script = "import sys; from mabrfl.simulation.data import load; load('digits'); print('sklearn' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout == "False\n"

@@ -20,8 +20,8 @@ _MAX_OVERHEAD = 16 << 20
 def read_members(path: Path, wanted: Mapping[str, DataFile]) -> Iterator[tuple[DataFile, Iterator[bytes]]]:
     """Yield each wanted file of a tar archive (plain or gzip) with an iterator over its bytes.
 
-    Consume the bytes of one file before asking for the next. Members that are not wanted are skipped; the
-    whole archive may hold at most 1,000 members and 16 MiB more than the wanted files together.
+    Read the bytes of one file before you ask for the next. Other members are skipped; the whole archive may have at
+    most 1,000 members and 16 MiB more than the wanted files together.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def read_members(path: Path, wanted: Mapping[str, DataFile]) -> Iterator[tuple[D
 class _CappedStream(io.RawIOBase):
     """A forward-only view of a file's content that raises once more than ``max_bytes`` have been read.
 
-    tarfile reads extended headers whole, however long they claim to be; this is what bounds them.
+    tarfile reads extended headers as a whole, however long they claim to be; this bounds them.
     """
 
     def __init__(self, content: Content, max_bytes: int) -> None:

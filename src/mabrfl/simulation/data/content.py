@@ -1,4 +1,4 @@
-"""Bounded reading of data files, plain or gzip: never more bytes than asked for, whatever the file claims."""
+"""Bounded reading of data files, plain or gzip: never more bytes than requested, whatever the file claims."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_GZIP_RATIO = 1032
 class Content:
     """The decompressed bytes of one regular file, read forward only.
 
-    Whether a file is gzip is told by its first two bytes, not by its name.
+    The first two bytes of a file, not its name, decide whether it is gzip.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Content:
     max_bytes
         Refuse a file that takes more than this on disk.
     decompress
-        Look inside gzip; otherwise read the file as it is.
+        Unpack gzip; otherwise read the file as it is.
 
     Raises
     ------
@@ -43,7 +43,7 @@ class Content:
         self.path = path
         self._open_files = ExitStack()
         with reading(path):
-            # A FIFO or device would block or never end, so look before opening.
+            # A FIFO or a device could block or never end, so check before opening.
             info = path.stat()
             if not stat.S_ISREG(info.st_mode):
                 raise DatasetError(f"{path}: not a regular file")
@@ -94,7 +94,7 @@ class Content:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn whatever goes wrong while reading ``path`` into a DatasetError that names it."""
+    """Turn every error of reading ``path`` into a DatasetError that names it."""
     try:
         yield
     except EOFError as error:

@@ -51,17 +51,17 @@ def download_collection(
 ) -> None:
     """Bring every file of ``collection`` into ``folder``, trying its sources in order.
 
-    Each file is verified by SHA-256 before it appears; files that are already there and right are kept.
-    After a failure of any kind (also Ctrl-C) nothing unfinished is left behind.
+    Each file is verified by SHA-256 before it appears; correct files that are already there are kept.
+    After any failure (also Ctrl-C) no unfinished file is left.
 
     Parameters
     ----------
     collection
         What to get.
     folder
-        Where to put it; created if need be.
+        The folder for the files; created if needed.
     sources
-        Where to get it; the collection's own sources if left out.
+        The sources to try; those of the collection by default.
     force
         Get files again that are already there.
     progress
@@ -70,8 +70,7 @@ def download_collection(
     Raises
     ------
     DatasetError
-        If some file could not be had from any source (the message says why, source by source), or if
-        the folder cannot be written.
+        If no source has some file (the message says why, source by source), or if the folder cannot be written.
     """
     missing = [file for file in collection.files if force or not _is_there(folder / file.name, file)]
     failures = []
@@ -99,7 +98,7 @@ def download_collection(
 def web_stream(
     url: str, *, max_bytes: int, timeout: float = TIMEOUT_SECONDS
 ) -> Iterator[tuple[int | None, Iterator[bytes]]]:
-    """Open ``url`` and give the announced length, if any, and an iterator over the body.
+    """Open ``url`` and yield the announced length, if any, and an iterator over the body.
 
     Raises
     ------
@@ -124,7 +123,7 @@ def _body(response: Any, length: int | None, max_bytes: int) -> Iterator[bytes]:
     start, received = time.monotonic(), 0
     while True:
         try:
-            # read1 returns what has come; read would wait for all of it and never notice a trickle.
+            # read1 returns the bytes that have arrived; read would wait for all and never notice a slow server.
             chunk = response.read1(_READ_BYTES)
         except (OSError, http.client.HTTPException) as error:
             raise DatasetError(_network_problem(error)) from error

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
 from mabrfl.errors import ConfigError, DatasetError, MissingExtraError, require, suggest
-from mabrfl.simulation.data import cifar
+from mabrfl.simulation.data import cifar, digits
 from mabrfl.simulation.data.dataset import Dataset
 from mabrfl.simulation.data.download import download_collection
 from mabrfl.simulation.data.idx import read_idx
@@ -35,7 +34,7 @@ Status = Literal["embedded", "official", "differs", "broken", "missing"]
 
 @dataclass(frozen=True)
 class DatasetCheck:
-    """What :func:`check` found out about one data set.
+    """The result of :func:`check` for one data set.
 
     Attributes
     ----------
@@ -45,7 +44,7 @@ class DatasetCheck:
         ``"embedded"``; ``"official"`` (every file has the known SHA-256); ``"differs"`` (well-formed, but
         not the official bytes); ``"broken"``; ``"missing"``.
     folder
-        Where it lies, if it does.
+        The folder with its files, if there is one.
     detail
         One sentence for a person.
     """
@@ -64,8 +63,8 @@ class DatasetCheck:
 def load(name: str, *, download: bool = True, progress: bool | None = None) -> Dataset:
     """Return a data set by name, fetching it first if it is not on this machine.
 
-    Looked for in ``$MABRFL_DATA`` (``<folder>/<name>/`` or the folder itself), then in the user's cache,
-    then where the operating system's package puts it.
+    It is searched for in ``$MABRFL_DATA`` (``<folder>/<name>/`` or the folder itself), then in the user's cache,
+    then in the folder of the operating system's package.
 
     Parameters
     ----------
@@ -85,7 +84,7 @@ def load(name: str, *, download: bool = True, progress: bool | None = None) -> D
     """
     collection = _collection(name)
     if collection is None:
-        return _load_digits()
+        return digits.load()
     folder = locate(name)
     if folder is None and not download:
         raise DatasetError(_not_found(collection, "not fetched, because download is off"))
@@ -101,7 +100,7 @@ def locate(name: str) -> Path | None:
 
 
 def is_embedded(name: str) -> bool:
-    """Say whether a data set comes with the installation, so that it has no folder and is never missing."""
+    """Return whether a data set comes with an installed package, and therefore has no folder."""
     return _collection(name) is None
 
 
@@ -127,7 +126,7 @@ def fetch(name: str, *, force: bool = False, into: Path | None = None, progress:
         if report.usable:
             return report.folder
         if report.folder is not None and not report.folder.is_relative_to(cache_folder()):
-            # Fetching would not help: this copy would still be found first.
+            # Fetching would not help: the search would still find this copy first.
             raise DatasetError(report.detail)
     return _fetch(collection, into.expanduser() if into else cache_folder(), force=force, progress=progress)
 
@@ -173,14 +172,8 @@ def _collection(name: str) -> Collection | None:
     return COLLECTIONS.get(name)
 
 
-def _load_digits() -> Dataset:
-    # scikit-learn takes a second to import; pay for it only when its data are used.
-    dataset: Dataset = import_module("mabrfl.simulation.data.digits").load()
-    return dataset
-
-
 def _file(folder: Path, name: str) -> Path:
-    """Return where the file lies in ``folder``, plain if it is there, else as gzip."""
+    """Return the path of a file in ``folder``: the plain file if it exists, else the gzip file."""
     plain = folder / name
     packed = folder / f"{name}.gz"
     return packed if packed.exists() and not plain.exists() else plain
@@ -193,7 +186,7 @@ def _roots() -> Iterator[Path]:
 
 
 def _search(collection: Collection) -> Iterator[tuple[Path, str | None]]:
-    """Yield every folder to look in, in order, with what speaks against it (None if it can be used)."""
+    """Yield every folder to search, in order, with the reason why it cannot be used (None if it can)."""
     folders = [root / below for root in _roots() for below in collection.folders]
     for folder in (*folders, *map(Path, collection.system_folders)):
         absent = [file.name for file in collection.files if not _file(folder, file.name).exists()]
@@ -211,14 +204,14 @@ def _identity(collection: Collection, folder: Path) -> str | None:
     """Return the name of another known data set if the folder holds that one.
 
     MNIST and Fashion-MNIST have the same file names, and ``$MABRFL_DATA`` may name the folder of either.
-    The smallest file tells them apart.
+    The smallest file decides.
     """
     names = {file.name for file in collection.files}
     for other in COLLECTIONS.values():
         if other.name == collection.name or {file.name for file in other.files} != names:
             continue
         sample = min(other.files, key=lambda file: file.size)
-        # If it is corrupt, whoever loads it gets the message.
+        # If the file is corrupt, loading it gives the message.
         with suppress(DatasetError):
             if is_official(_file(folder, sample.name), sample):
                 return other.name
@@ -237,8 +230,8 @@ def _local_archives(collection: Collection) -> Iterator[Source]:
 
 def _not_found(collection: Collection, attempt: str) -> str:
     name = collection.name
-    found = [(folder, problem) for folder, problem in _search(collection) if problem]
-    places = ", ".join(str(folder) if problem == _ABSENT else f"{folder} ({problem})" for folder, problem in found)
+    searched = [(folder, problem) for folder, problem in _search(collection) if problem]
+    places = ", ".join(str(folder) if problem == _ABSENT else f"{folder} ({problem})" for folder, problem in searched)
     if (named := data_folder()) is not None and not named.is_dir():
         places += f" (MABRFL_DATA is {named}, which is no folder)"
     return (
@@ -264,9 +257,9 @@ def _read(collection: Collection, folder: Path) -> Dataset:
             collection.name, train_images[:, None], train_labels, test_images[:, None], test_labels, num_classes=10
         )
     except DatasetError as error:
-        cure = "replace it, or remove it so that another copy is looked for"
+        remedy = "replace it, or remove it so that another copy is looked for"
         if folder.is_relative_to(cache_folder()):
-            cure = f"repair it with 'mabrfl data fetch {collection.name}'"
-        # What is wrong with one file names it; what is wrong with several together does not say where they are.
+            remedy = f"repair it with 'mabrfl data fetch {collection.name}'"
+        # The error of a single file names its path; an error of several files together does not.
         where = "" if str(folder) in str(error) else f" in {folder}"
-        raise DatasetError(f"data set '{collection.name}'{where} cannot be used: {error}; {cure}") from error
+        raise DatasetError(f"data set '{collection.name}'{where} cannot be used: {error}; {remedy}") from error

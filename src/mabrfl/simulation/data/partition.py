@@ -1,13 +1,12 @@
-"""Who holds which training samples: the paper's dominant-label rule, IID and Dirichlet partitions.
+"""The training samples of each client: the paper's dominant-label rule, IID and Dirichlet partitions.
 
-Every client draws from its own named random stream, and clients are served in order of their index, so
-adding a client never changes what the others hold. The functions take labels and return, per client, the
-indices of its samples.
+Every client draws from its own named random stream, in order of the clients' index, so adding a client never
+changes the samples of the others. The functions take labels and return, per client, the indices of its samples.
 
-How images of a class are drawn is the same choice for all of them:
+All of them can draw the samples of a class in three ways:
 
 ``"disjoint"``
-    No sample is held by two clients (a partition in the strict sense). Needs enough data.
+    No two clients have the same sample (a partition in the strict sense). Needs enough data.
 ``"unique"``
     No sample twice within a client; clients may overlap. With 50 clients of 1,200 to 2,000 samples this is
     the strictest that CIFAR-10's 50,000 training images allow.
@@ -103,17 +102,17 @@ def dominant_label(
     _whole("num_classes", num_classes, 2)
     order = generator(seed, "partition-dominant").permutation(num_classes)
 
-    def wish(rng: np.random.Generator, size: int, client: int) -> Indices:
+    def choose_labels(rng: np.random.Generator, size: int, client: int) -> Indices:
         # Drawn in both cases, so that "balanced" changes nothing else about the client.
-        favourite = rng.integers(num_classes)
+        main_label = rng.integers(num_classes)
         if dominant == "balanced":
-            favourite = order[client % num_classes]
+            main_label = order[client % num_classes]
         other = rng.integers(num_classes - 1, size=size)
-        return np.where(rng.random(size) < q, favourite, other + (other >= favourite))
+        return np.where(rng.random(size) < q, main_label, other + (other >= main_label))
 
-    return _serve(
+    return _draw_samples(
         labels,
-        wish,
+        choose_labels,
         num_classes=num_classes,
         num_clients=num_clients,
         sizes=sizes,
@@ -150,7 +149,7 @@ def dirichlet(
         raise ConfigError(f"concentration must be positive and finite; got {concentration}")
     _whole("num_classes", num_classes, 2)
 
-    def wish(rng: np.random.Generator, size: int, _: int) -> Indices:
+    def choose_labels(rng: np.random.Generator, size: int, _: int) -> Indices:
         proportions = rng.dirichlet(np.full(num_classes, concentration))
         # At the ends of the float range the sampler breaks down; its limits there are one class and equal shares.
         if not np.isclose(proportions.sum(), 1.0):
@@ -158,7 +157,9 @@ def dirichlet(
             proportions = limit / limit.sum()
         return rng.choice(num_classes, size=size, p=proportions)
 
-    return _serve(labels, wish, num_classes=num_classes, num_clients=num_clients, sizes=sizes, draw=draw, seed=seed)
+    return _draw_samples(
+        labels, choose_labels, num_classes=num_classes, num_clients=num_clients, sizes=sizes, draw=draw, seed=seed
+    )
 
 
 def iid(
@@ -194,15 +195,17 @@ def iid(
             raise DatasetError(f"{everything.size} samples cannot be shared out to {num_clients} clients")
         sizes = (share, share)
 
-    def wish(_rng: np.random.Generator, size: int, _: int) -> Indices:
+    def choose_labels(_rng: np.random.Generator, size: int, _: int) -> Indices:
         return np.zeros(size, dtype=np.int64)
 
-    return _serve(everything, wish, num_classes=1, num_clients=num_clients, sizes=sizes, draw=draw, seed=seed)
+    return _draw_samples(
+        everything, choose_labels, num_classes=1, num_clients=num_clients, sizes=sizes, draw=draw, seed=seed
+    )
 
 
-def _serve(
+def _draw_samples(
     labels: ArrayLike,
-    wish: Callable[[np.random.Generator, int, int], Indices],
+    choose_labels: Callable[[np.random.Generator, int, int], Indices],
     *,
     num_classes: int,
     num_clients: int,
@@ -211,7 +214,7 @@ def _serve(
     skip_last: bool = False,
     seed: int,
 ) -> list[Indices]:
-    """Let every client wish for labels, ``wish(rng, size, client)``, then draw images of those labels."""
+    """Choose labels for every client, ``choose_labels(rng, size, client)``, then draw samples with those labels."""
     _choice("draw", draw, get_args(Draw))
     _whole("num_clients", num_clients, 1)
     low, high = _sizes(sizes)
@@ -226,15 +229,15 @@ def _serve(
     for client in range(num_clients):
         rng = generator(seed, "partition", client)
         size = int(rng.integers(low, high, endpoint=True))
-        wanted = wish(rng, size, client)
-        held = np.empty(size, dtype=np.int64)
-        for label in np.unique(wanted):
-            places = np.flatnonzero(wanted == label)
+        chosen = choose_labels(rng, size, client)
+        samples = np.empty(size, dtype=np.int64)
+        for label in np.unique(chosen):
+            places = np.flatnonzero(chosen == label)
             start = int(taken[label]) if draw == "disjoint" else 0
             who = f"client {client}, class {label}" if num_classes > 1 else f"client {client}"
-            held[places] = _pick(pools[label], places.size, start=start, draw=draw, rng=rng, who=who)
+            samples[places] = _pick(pools[label], places.size, start=start, draw=draw, rng=rng, who=who)
             taken[label] += places.size
-        clients.append(held)
+        clients.append(samples)
     return clients
 
 

@@ -1,6 +1,6 @@
-"""Where each data set lies: its files with their SHA-256, the folders looked in, and where to get it.
+"""The files of each data set with their SHA-256, the folders to search, and the sources to get them from.
 
-Hashes are of the *decompressed* files, so that any gzip wrapping, or none, will do. Those of MNIST and
+Hashes are of the *decompressed* files, so any gzip wrapping, or none, will do. Those of MNIST and
 Fashion-MNIST were computed from copies of the data and agree with values published by others; those of
 CIFAR-10 are values published by others, for the archive whose MD5 the authors give as
 c32a1d4ab5d03f1284b67883e8d87530.
@@ -52,7 +52,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class LocalArchive:
-    """The same archive, already on this machine."""
+    """The same archive, downloaded earlier."""
 
     path: Path
     archive: Archive
@@ -77,20 +77,20 @@ Source = Mirror | Archive | LocalArchive | NpmPackage
 
 @dataclass(frozen=True)
 class Collection:
-    """A data set on disk: what files it has, in which folders to look, where to get them.
+    """A data set on disk: its files, the folders to search, and the sources.
 
     Attributes
     ----------
     name
         The data set's name.
     files
-        Its files; each may also lie there as ``<name>.gz``.
+        Its files; each may also be stored as ``<name>.gz``.
     folders
-        Where the files may lie below a data folder, most specific first.
+        Sub-folders of a data folder that may have the files, most specific first.
     sources
         Where to get them, in the order to try.
     system_folders
-        Absolute folders where an operating system's package puts them.
+        Absolute folders of an operating system's package.
     """
 
     name: str
@@ -155,7 +155,7 @@ FASHION_MNIST = Collection(
     ),
     folders=("fashion-mnist", "FashionMNIST/raw", "."),
     sources=(
-        # This bucket answers over plain HTTP only; the hashes above are what protects the content.
+        # This bucket answers over plain HTTP only; the hashes above protect the content.
         Mirror("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"),
         Mirror("https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"),
     ),

@@ -1,4 +1,4 @@
-"""Put a data file in its place whole and verified, or not at all."""
+"""Store a data file only if it is complete and verified."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class StorageError(DatasetError):
 
 @contextmanager
 def scratch_folder(folder: Path) -> Iterator[Path]:
-    """Create ``folder`` and, inside it, a private folder that is gone afterwards, whatever happens.
+    """Create ``folder`` and, inside it, a temporary folder that is always removed at the end.
 
-    Being inside, it is on the same file system, so files move out of it atomically; being private, two
-    processes that fetch at once never see each other's halves.
+    It is on the same file system, so files move out of it atomically. Two processes that fetch at the same time have
+    one each.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def install(chunks: Iterable[bytes], target: Path, expected: DataFile, *, scratc
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Callable[[bytes], None]]:
-    """Open ``path`` for writing and give a function that appends to it; afterwards it is synced to disk."""
+    """Open ``path`` for writing and yield a function that appends to it; at the end, sync the file to disk."""
     with writing(path):
         output = path.open("wb")
 
@@ -81,16 +81,16 @@ def new_file(path: Path) -> Iterator[Callable[[bytes], None]]:
             output.flush()
             os.fsync(output.fileno())
     finally:
-        # Closing tries once more to write what a full disk refused; that failure has been reported.
+        # On a full disk, closing fails again; the first failure has been reported.
         with suppress(OSError):
             output.close()
 
 
 def is_official(path: Path, expected: DataFile, *, decompress: bool = True) -> bool:
-    """Say whether ``path`` holds exactly the expected bytes (of its content if gzip, unless told not to look)."""
+    """Return whether ``path`` has exactly the expected bytes; a gzip file is unpacked unless ``decompress`` is off."""
     digest, size = hashlib.sha256(), 0
     with Content(path, decompress=decompress) as content:
-        # One byte more than expected, so that a longer file is seen to be longer.
+        # One byte more than expected shows that a file is too long.
         for chunk in content.chunks(expected.size + 1):
             digest.update(chunk)
             size += len(chunk)
@@ -107,7 +107,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def _remove_stale(folder: Path) -> None:
-    """Remove what a killed process left behind."""
+    """Remove temporary folders of killed processes."""
     for leftover in folder.glob(f"{_SCRATCH_PREFIX}*"):
         try:
             age = time.time() - leftover.stat().st_mtime

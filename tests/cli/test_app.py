@@ -1,0 +1,29 @@
+"""``mabrfl --help`` lists the commands without importing them; a command is imported when it is called."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from mabrfl.cli.app import COMMANDS, load_command
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_line_in_the_help_is_the_first_line_of_the_command(name):
+    command = load_command(name)
+    assert command.name == name
+    assert (command.help or "").partition("\n\n")[0].replace("\n", " ") == COMMANDS[name][1]
+
+
+def test_help_imports_no_command_and_shows_every_one():
+    script = (
+        "import sys; from mabrfl.cli.main import main; main(['--help']);"
+        "print(*(name for name in sys.modules if name.partition('.')[0] in ('numpy', 'pydantic', 'torch')))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    *shown, heavy = run.stdout.splitlines()
+    assert heavy == ""
+    first_words = [line.strip("│ ").partition(" ")[0] for line in shown]
+    assert [word for word in first_words if word in COMMANDS] == list(COMMANDS)
