@@ -210,7 +210,8 @@ def test_what_no_server_can_do_is_listed_with_a_line_that_says_so(kind: catalog.
     assert words in dict(catalog.describe(kind))[name]
 
 
-def test_a_preset_is_named_only_where_it_sets_options() -> None:
+def test_a_preset_is_named_only_where_it_means_something() -> None:
+    assert preset_name("median", "reference") == "reference"
     assert preset_name("mab-rfl", "hardened") == "hardened"
     assert preset_name("median", "hardened") == ""
     assert preset_name("my.module:Rule", "paper") == ""

@@ -149,7 +149,8 @@ def _names_of(row: DetectionRow, table: DetectionTable) -> dict[str, object]:
     config = condition.cells[0].config
     difference = mean_of(row.difference)
     return {
-        **{name: config[name] for name in ("dataset", "model", "rounds", "clients", "attack", "defense", "preset")},
+        **{name: config[name] for name in ("dataset", "model", "rounds", "clients", "attack", "defense")},
+        "preset": preset_name(config["defense"], config["preset"]),
         "selector": config["selector"],
         "attackers_percent": f"{condition.row.percent:g}",
         "attack_label": condition.row.label,

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from mabrfl.catalog import BUILT_IN, Entry, display_entry
 from mabrfl.config.toml import one_line
 from mabrfl.reports import paper_table as paper
-from mabrfl.reports.naming import attack_name, dataset_name, defense_name, is_label, own_name, selector_name
+from mabrfl.reports.naming import attack_name, dataset_name, defense_name, is_label, own_name, preset_name, selector_name
 from mabrfl.sweeps.grouping import settings_of, settings_text, unused_settings
 from mabrfl.sweeps.results import Cell
 
@@ -197,8 +197,8 @@ class Column:
     def label(self) -> str:
         """The defense as the sweep or the paper names it, with all that the paper does not have."""
         name = self.sweep_label or defense_name(self.defense)
-        if not self.sweep_label and (self.entry.presets or self.preset != "paper"):
-            name += f" {one_line(self.preset)}"
+        if not self.sweep_label and (preset := preset_name(self.defense, self.preset)):
+            name += f" {preset}"
         if not self.own_selector and not self.sampling:
             name += f" + {selector_name(self.selector)}"
         return _joined(name, self.sampling, self.variant)
@@ -206,7 +206,7 @@ class Column:
     @property
     def order(self) -> tuple[Any, ...]:
         """A key that sorts columns as in the paper: other defenses, MAB-RFL, FedAvg; unknown ones before MAB-RFL."""
-        own, others, presets = self.entry, paper.defense_names(), list(BUILT_IN["presets"])
+        own, others, presets = self.entry, paper.defense_names(), ["", *BUILT_IN["presets"]]
         place = len(others) + (1 if own.presets else 2 if own.baseline else 0)
         if self.defense in others and place == len(others):
             place = others.index(self.defense)
@@ -268,13 +268,9 @@ def sweep_columns(cells: Sequence[Cell]) -> list[Column]:
 
 
 def column_of(cell: Cell) -> Column:
-    """Return a cell's defense, preset and selector.
-
-    For a defense other than MAB-RFL a preset is the conditions of the run, and hardened has the paper's.
-    """
+    """Return a cell's defense, preset and selector; the preset is empty where it means nothing."""
     defense, preset, selector = (cell.config[key] for key in ("defense", "preset", "selector"))
-    same = preset == "hardened" and not display_entry("defenses", defense).presets and selector != "acs"
-    return Column(defense, "paper" if same else preset, selector)
+    return Column(defense, preset_name(defense, preset), selector)
 
 
 def _options(cell: Cell, prefix: str) -> dict[str, str]:

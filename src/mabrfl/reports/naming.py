@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mabrfl.catalog import KINDS, display_entry, known_name
+from mabrfl.catalog import KINDS, Conditions, display_entry, known_name
 from mabrfl.config.toml import one_line
 from mabrfl.errors import ConfigError
 
@@ -30,8 +30,16 @@ def selector_name(selector: str) -> str:
 
 
 def preset_name(defense: str, preset: str) -> str:
-    """Return the label of a preset; nothing for a defense whose options no preset sets."""
-    return one_line(display_entry("presets", preset).label) if display_entry("defenses", defense).presets else ""
+    """Return the label of a preset; nothing where it neither sets the defense's options nor changes the run's conditions.
+
+    Examples
+    --------
+    >>> preset_name("mab-rfl", "hardened"), preset_name("median", "hardened"), preset_name("median", "reference")
+    ('hardened', '', 'reference')
+    """
+    own = display_entry("presets", preset)
+    means_something = display_entry("defenses", defense).presets or own.conditions != Conditions()
+    return one_line(own.label) if means_something else ""
 
 
 def own_name(name: str) -> str:
