@@ -248,7 +248,7 @@ def entry_text(entry: TableEntry, counts: Collection[int]) -> str:
     return value_text(entry) + ("" if entry.mean is None else marked_text(entry) + seeds_text(entry, counts))
 
 
-def value_text(entry: Entry) -> str:
+def value_text(entry: TableEntry) -> str:
     """Return an entry's mean and deviation, ``97.12 ± 0.10``, or its status."""
     if entry.mean is None:
         return {"missing": "—", "unplanned": "", "running": begun_text(entry)}.get(entry.status, entry.status)
