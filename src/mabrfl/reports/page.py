@@ -321,4 +321,4 @@ def _rendered(page: _Page, title: str) -> str:
     digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     template = _environment().get_template("report.html")
-    return template.render(title=title, style=style, policy=policy, sections=page.sections) + "\n"
+    return template.render(title=title, style=style, policy=policy, sections=page.sections).strip() + "\n"
