@@ -49,7 +49,7 @@ test-slow: $(DEV) ## The slow tests: whole runs on MNIST (set MABRFL_DATA, or ha
 bench: $(DEV) ## Speed of starting, of a round, of the server step and of the Flower strategy, each as a ratio
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-results: $(SIM) ## Every table and figure in results/, made anew from the packed files there
+results: $(SIM) ## The tables and figures in results/, made anew from the packed files there
 	$(BIN)/mabrfl render $(or $(wildcard results/*.json.gz),$(error there are no results/*.json.gz))
 
 # Code 9: some cells failed, which the packed results say as well. After anything else there may be nothing to pack.

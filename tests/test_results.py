@@ -10,6 +10,7 @@ import csv
 import re
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib as mpl
 import pytest
@@ -25,6 +26,7 @@ RESULTS = ROOT / "results"
 PACKED = sorted(RESULTS.glob(f"*{PACKED_ENDING}"))
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))
 PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 LINKED = sorted(set(re.findall(r"\]\(([^)]+)\)", PAGE)))
 
 pytestmark = pytest.mark.skipif(
@@ -46,16 +48,33 @@ def drawn_alike() -> bool:
 
 @pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.name)
 def test_the_committed_tables_and_figures_are_what_the_command_gives(packed: Path) -> None:
-    made = dict(rendered(loaded(packed)))
     there = {path.name: path.read_bytes() for path in folder_beside(packed).iterdir()}
     if not drawn_alike():
-        made, there = (
-            {name: data for name, data in some.items() if not name.endswith(PICTURE)} for some in (made, there)
-        )
+        there = {name: data for name, data in there.items() if not name.endswith(PICTURE)}
+    made = dict(rendered(loaded(packed), {name.removesuffix(PICTURE) for name in there if name.endswith(PICTURE)}))
     assert sorted(there) == sorted(made), f"run: mabrfl render results/{packed.name}"
     assert [name for name in made if there[name] != made[name]] == [], f"run: mabrfl render results/{packed.name}"
     if not drawn_alike():
         pytest.skip(f"PICTURES ARE NOT CHECKED: they are not committed as Matplotlib {mpl.__version__} draws them")
+
+
+def test_the_committed_figures_are_those_that_the_docs_show() -> None:
+    shown = {
+        (page.parent / link).resolve()
+        for page in PAGES
+        for link in re.findall(rf"[\w./-]+\{PICTURE}\b", page.read_text(encoding="utf-8"))
+        if "results/" in link
+    }
+    assert shown == set(RESULTS.glob(f"*/*{PICTURE}"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.name)
+def test_every_figure_of_the_committed_results_can_be_drawn_and_is_well_formed(packed: Path) -> None:
+    figures = {name: data for name, data in rendered(loaded(packed)) if name.endswith(PICTURE)}
+    assert {path.name for path in folder_beside(packed).glob(f"*{PICTURE}")} <= set(figures)
+    for data in figures.values():
+        assert ElementTree.fromstring(data).tag.endswith("svg")
 
 
 @pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.name)

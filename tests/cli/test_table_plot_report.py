@@ -150,11 +150,11 @@ def test_a_mistake_is_one_line_on_stderr_and_changes_nothing(
 
 
 @pytest.mark.usefixtures("sweep")
-def test_render_writes_every_table_and_figure_beside_the_packed_file_and_again_the_same(
+def test_render_writes_tables_and_figures_beside_the_packed_file_and_again_the_same(
     mabrfl: Callable[..., Any], tmp_path: Path
 ) -> None:
     assert mabrfl("pack", "small", "results/small.json.gz").code == 0
-    done = mabrfl("render", "results/small.json.gz")
+    done = mabrfl("render", "results/small.json.gz", "--all")
     assert (done.code, done.err) == (0, "")
     there = {path.name: path.read_bytes() for path in (tmp_path / "results" / "small").iterdir()}
     assert sorted(done.out.split()) == sorted(f"results/small/{name}" for name in there)
@@ -169,6 +169,19 @@ def test_render_writes_every_table_and_figure_beside_the_packed_file_and_again_t
     again = mabrfl("render", "results/small.json.gz")
     assert "results/small/older.svg is not made of results/small.json.gz" in again.err
     assert {name: (tmp_path / "results" / "small" / name).read_bytes() for name in there} == there
+
+
+@pytest.mark.usefixtures("sweep")
+def test_render_draws_again_only_the_figures_that_are_in_the_folder(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
+    assert mabrfl("pack", "small", "small2.json.gz").code == 0
+    folder = tmp_path / "small2"
+    assert ".svg" not in mabrfl("render", "small2.json.gz").out
+    kept = folder / "accuracy-mnist-mnist-cnn-small-4-rounds.svg"
+    kept.write_text("")
+    assert [name for name in mabrfl("render", "small2.json.gz").out.split() if name.endswith(".svg")] == [
+        f"small2/{kept.name}"
+    ]
+    assert kept.read_text().startswith("<?xml")
 
 
 def test_render_wants_packed_files_by_their_name(mabrfl: Callable[..., Any], tmp_path: Path) -> None:

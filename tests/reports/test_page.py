@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from mabrfl.errors import StateError
-from mabrfl.reports.markup import Markup, element, join
 from mabrfl.reports.page import report
 from mabrfl.sweeps.results import Results
 from result_folders import LAPTOP, make_cell
@@ -228,12 +227,16 @@ def test_a_run_that_ended_without_an_accuracy_is_among_those_that_failed() -> No
     assert "ended without an accuracy" in text
 
 
+def test_a_sweep_that_is_not_compared_with_the_paper_has_nothing_of_the_paper_among_its_sources() -> None:
+    text = Page(report([Results(name="own", sweep="# Mine\n", cells=[make_cell(90.0)])])).text
+    assert "The sweep file of own" in text
+    assert "The paper:" not in text
+    assert "which is read as" not in text
+
+
+def test_the_time_of_computing_is_in_a_unit_that_suits_it() -> None:
+    assert "1 min of computing in the finished runs" in Page(report([Results(name="x", cells=[make_cell(90.0)])])).text
+
+
 def test_everything_done_says_so() -> None:
     assert "None: every planned run is done." in Page(report([Results(name="x", cells=[make_cell(90.0)])])).text
-
-
-def test_elements_escape_text_and_attributes_and_keep_markup() -> None:
-    made = element("p", "a<b", element("b", "&"), ["x", Markup("<br>")], title='"', class_="c", hidden=True, lang=None)
-    assert made == '<p title="&quot;" class="c" hidden>a&lt;b<b>&amp;</b>x<br></p>'
-    assert element("meta", http_equiv="x") == '<meta http-equiv="x">'
-    assert join(["<", element("i", ">")], between="&") == "&lt;&amp;<i>&gt;</i>"

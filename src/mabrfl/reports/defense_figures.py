@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ _DASHED: dict[str, Any] = {"linestyle": (0, (3, 1.5))}
 _KEY: dict[str, Any] = {"color": "#444444", "linewidth": 1.6}
 
 
-def detection(grids: Sequence[Grid]) -> Iterator[tuple[str, Figure]]:
+def detection(grids: Sequence[Grid]) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """Draw precision and recall over the rounds, a picture per attack, a row of panels per share of attackers."""
     return _per_attack(grids, "detection", _detection, _rejects)
 
@@ -43,7 +44,7 @@ def _detection(grid: Grid, rows: Sequence[Row], columns: Sequence[Column], title
     return panels.finish("round", "share (%)")
 
 
-def selection(grids: Sequence[Grid]) -> Iterator[tuple[str, Figure]]:
+def selection(grids: Sequence[Grid]) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """Draw how many honest clients and how many attackers are selected, a picture per attack."""
     return _per_attack(grids, "selection", _selection, _chooses)
 
@@ -63,7 +64,7 @@ def _selection(grid: Grid, rows: Sequence[Row], columns: Sequence[Column], title
     return panels.finish("round", "clients selected (%)")
 
 
-def reputation(grids: Sequence[Grid]) -> Iterator[tuple[str, Figure]]:
+def reputation(grids: Sequence[Grid]) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """Draw the beliefs in honest clients and in attackers, a picture per attack, a column of panels per defense."""
     return _per_attack(grids, "reputation", _reputation, _learns)
 
@@ -87,7 +88,7 @@ def _reputation(grid: Grid, rows: Sequence[Row], columns: Sequence[Column], titl
     return panels.finish("round", "belief B/(B+M)", y_limits=(0, 1))
 
 
-def isolation(grids: Sequence[Grid]) -> Iterator[tuple[str, Figure]]:
+def isolation(grids: Sequence[Grid]) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """Draw how many attackers are out for good after each round, a picture per attack."""
     return _per_attack(grids, "isolation", _isolation, lambda *place: _learns(*place) or _rejects(*place))
 
@@ -116,7 +117,7 @@ def _per_attack(
     name: str,
     draw: Callable[[Grid, Sequence[Row], Sequence[Column], str], Figure],
     belongs: Callable[[Grid, Row, Column], bool],
-) -> Iterator[tuple[str, Figure]]:
+) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """Draw a picture per grid and attack, of the columns that belong in it."""
     for grid in grids:
         for label, rows in attacked_rows(grid).items():
@@ -128,7 +129,7 @@ def _per_attack(
             used = [row for row in rows if any(grid.done(row, column) for column in columns)]
             if used:
                 title = f"{grid.setting.title}: {label}"
-                yield slug(name, grid.setting.title, label), draw(grid, used, columns, title)
+                yield slug(name, grid.setting.title, label), partial(draw, grid, used, columns, title)
 
 
 def _rejects(grid: Grid, _row: Row, column: Column) -> bool:

@@ -1,12 +1,12 @@
 """Figures from results: those of the paper (1a, 1b, 3 to 5), and what the paper does not show.
 
-Every function takes the grids of :mod:`mabrfl.reports.arrangement` and yields figures, each with a stem for its
-file's name; none if the results do not have what it takes. Matplotlib's object interface throughout.
+Every maker takes the grids of :mod:`mabrfl.reports.arrangement`. It yields functions that draw figures, each with the
+stem of its file's name; none if the results lack what it needs. Matplotlib's object interface throughout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,13 @@ from mabrfl.reports.arrangement import Grid, arrange, slug
 from mabrfl.reports.curves import curve
 from mabrfl.reports.defense_figures import detection, isolation, reputation, selection
 from mabrfl.reports.drawing import DASHES, ENDINGS, LINES, Ending, clean_style, render, whole_rounds
-from mabrfl.reports.labels import SAMPLING_AXIS, Row
+from mabrfl.reports.labels import SAMPLING_AXIS, Column, Row
 from mabrfl.reports.panels import Panels, attacked_rows, looks, plot_curve, side_by_side
 from mabrfl.sweeps.grouping import named_groups
 from mabrfl.sweeps.results import Cell
 
-Named = Iterator[tuple[str, Figure]]
+Drawing = Callable[[], Figure]
+Named = Iterator[tuple[str, Drawing]]
 Maker = Callable[[Sequence[Grid]], Named]
 
 
@@ -35,7 +36,7 @@ def accuracy(grids: Sequence[Grid]) -> Named:
     """Draw accuracy over the rounds, a panel per share of attackers and attack, a line per defense."""
     for grid in grids:
         if _finished(grid.cells):
-            yield slug("accuracy", grid.setting.title), _accuracy(grid)
+            yield slug("accuracy", grid.setting.title), partial(_accuracy, grid)
 
 
 def _accuracy(grid: Grid) -> Figure:
@@ -73,38 +74,46 @@ def attackers(grids: Sequence[Grid], *, compare: bool = False) -> Named:
     for grid in grids:
         quiet = [row for row in grid.begun_rows if row.percent == 0]
         for label, rows in attacked_rows(grid).items():
-            figure = _attackers(grid, [*quiet, *rows], label, compare)
-            if figure is not None:
-                yield slug("attackers", grid.setting.title, label), figure
+            shown = [*quiet, *rows]
+            if any(_drawn_points(grid, shown, column) > 1 for column in grid.columns if _meets(grid, column, label)):
+                yield (
+                    slug("attackers", grid.setting.title, label),
+                    partial(_attackers, grid, shown, label, compare),
+                )
 
 
-def _attackers(grid: Grid, rows: Sequence[Row], label: str, compare: bool) -> Figure | None:
+def _meets(grid: Grid, column: Column, label: str) -> bool:
+    """Whether the sweep plans a run of this defense under this attack."""
+    return any(row.percent and row.label == label and grid.at(row, column) for row in grid.rows)
+
+
+def _drawn_points(grid: Grid, rows: Sequence[Row], column: Column) -> int:
+    return sum(bool(np.isfinite(_final(grid.done(row, column))[0])) for row in rows)
+
+
+def _attackers(grid: Grid, rows: Sequence[Row], label: str, compare: bool) -> Figure:
     panels = Panels(1, 1, title=f"{grid.setting.title}: {label}", labels=[column.label for column in grid.columns])
     axes = panels.at(0, 0)
     styles = looks(grid.columns)
-    longest, planned = 0, [row for row in grid.rows if not row.percent or row.label == label]
+    planned = [row for row in grid.rows if not row.percent or row.label == label]
     for column in grid.columns:
         # What is missing is a gap in the line, never a straight line across.
         points = [(row.percent, *_final(grid.done(row, column))) for row in rows]
         shares, means, deviations = (np.array(values) for values in zip(*points, strict=True))
-        drawn = int(np.isfinite(means).sum())
-        if not drawn:
+        if not np.isfinite(means).any():
             continue
-        if not any(row.percent and grid.at(row, column) for row in planned):
-            # It never meets this attack: a baseline is a level to hold others against, anything else says nothing here.
+        if not _meets(grid, column, label):
+            # A baseline is a level to compare others with; any other defense says nothing about this attack.
             if not column.ranked:
                 axes.axhline(float(np.nanmean(means)), **{**styles[column], "marker": None})
                 panels.explain(f"{column.label} without attackers", styles[column])
             continue
-        longest = max(longest, drawn)
         within = np.minimum(deviations, [means, 100 - means])  # there is no accuracy below 0 or above 100
         axes.errorbar(shares, means, yerr=within, capsize=2.5, markersize=5, clip_on=False, **styles[column])
         panels.explain(column.label, styles[column], marker=True)
         if compare:
             known = {row.percent: grid.paper_accuracy(row, column) for row in planned}
             _draw_paper(axes, panels, known, styles[column]["color"])
-    if longest < 2:
-        return None
     axes.set_xticks(_apart(sorted({row.percent for row in rows})))
     axes.margins(x=0.04)
     return panels.finish("attackers (% of the clients)", "test accuracy (%)", y_limits=(_floor(axes), 100))
@@ -152,28 +161,32 @@ def sampling(grids: Sequence[Grid]) -> Named:
         for cell in _finished(grid.cells):
             if SAMPLING_AXIS in cell.axes:
                 ways.setdefault(one_line(str(cell.axes[SAMPLING_AXIS])), []).append(cell)
-        lines = [(f"{way}, {told}" if told else way, some) for way in ways for told, some in named_groups(ways[way])]
-        if not lines:
-            continue
-        panels = Panels(1, 1, title=grid.setting.title, labels=[label for label, _ in lines])
-        axes = panels.at(0, 0)
-        for index, (label, cells) in enumerate(lines):
-            look = {"color": LINES[index % len(LINES)], "linestyle": DASHES[index % len(DASHES)], "linewidth": 1.9}
-            plot_curve(axes, curve(cells, "accuracy"), look)
-            panels.explain(label, look)
-        yield slug("sampling", grid.setting.title), panels.finish("round", "test accuracy (%)")
+        groups = [(way, name, group) for way in ways for name, group in named_groups(ways[way])]
+        lines = [(f"{way}, {name}" if name else way, group) for way, name, group in groups]
+        if lines:
+            yield slug("sampling", grid.setting.title), partial(_sampling, lines, grid.setting.title)
+
+
+def _sampling(lines: Sequence[tuple[str, Sequence[Cell]]], title: str) -> Figure:
+    panels = Panels(1, 1, title=title, labels=[label for label, _ in lines])
+    axes = panels.at(0, 0)
+    for index, (label, cells) in enumerate(lines):
+        look = {"color": LINES[index % len(LINES)], "linestyle": DASHES[index % len(DASHES)], "linewidth": 1.9}
+        plot_curve(axes, curve(cells, "accuracy"), look)
+        panels.explain(label, look)
+    return panels.finish("round", "test accuracy (%)")
 
 
 def similarity(grids: Sequence[Grid]) -> Named:
     """Draw the largest pairwise cosine and distance of the updates without attackers (the paper's Fig. 1b)."""
     for grid in grids:
         quiet = [row for row in grid.rows if row.percent == 0]
-        found = {column: [cell for row in quiet for cell in grid.done(row, column)] for column in grid.columns}
-        shown = [column for column, cells in found.items() if not curve(cells, "largest_cosine").empty]
+        by_column = {column: [cell for row in quiet for cell in grid.done(row, column)] for column in grid.columns}
+        shown = [column for column, cells in by_column.items() if not curve(cells, "largest_cosine").empty]
         for column in shown:
             which = (column.label,) if len(shown) > 1 else ()
             title = ": ".join([grid.setting.title, *which])
-            yield slug("similarity", grid.setting.title, *which), _similarity(found[column], title)
+            yield slug("similarity", grid.setting.title, *which), partial(_similarity, by_column[column], title)
 
 
 def _similarity(cells: Sequence[Cell], title: str) -> Figure:
@@ -251,7 +264,24 @@ CAPTIONS: Mapping[str, tuple[str, str]] = {
 """What each is called, and what it shows."""
 
 
-def draw(cells: Iterable[Cell], figure: str = ALL, *, compare: bool = False) -> dict[str, Figure]:
+def drawings(cells: Iterable[Cell], figure: str = ALL, *, compare: bool = False) -> dict[str, Drawing]:
+    """Return functions that draw the figures of results, by the stem of their file's name. See :func:`draw`."""
+    if figure != ALL and figure not in FIGURES:
+        raise ConfigError(f"unknown figure '{figure}'{suggest(figure, [*FIGURES, ALL])}")
+    makers: dict[str, Maker] = {**FIGURES, "attackers": partial(attackers, compare=compare)}
+    grids = arrange(cells)
+    named: dict[str, Drawing] = {}
+    for name in makers if figure == ALL else (figure,):
+        for stem, drawing in makers[name](grids):
+            named[_free(stem, named)] = drawing
+    if not named:
+        raise StateError(_why_not(figure))
+    return named
+
+
+def draw(
+    cells: Iterable[Cell], figure: str = ALL, *, compare: bool = False, only: Container[str] | None = None
+) -> dict[str, Figure]:
     """Draw figures from results.
 
     Parameters
@@ -262,6 +292,8 @@ def draw(cells: Iterable[Cell], figure: str = ALL, *, compare: bool = False) -> 
         A name of :data:`FIGURES`, or ``"all"`` for those that the results have.
     compare
         Whether the paper's own values are drawn too, where there are some.
+    only
+        The stems of the figures to draw; all by default.
 
     Returns
     -------
@@ -271,20 +303,14 @@ def draw(cells: Iterable[Cell], figure: str = ALL, *, compare: bool = False) -> 
     Raises
     ------
     StateError
-        If the results do not have what the figure takes.
+        If the results lack what the figure needs.
     """
-    if figure != ALL and figure not in FIGURES:
-        raise ConfigError(f"unknown figure '{figure}'{suggest(figure, [*FIGURES, ALL])}")
-    makers: dict[str, Maker] = {**FIGURES, "attackers": partial(attackers, compare=compare)}
-    grids = arrange(cells)
-    drawn: dict[str, Figure] = {}
     with clean_style():
-        for name in makers if figure == ALL else (figure,):
-            for stem, picture in makers[name](grids):
-                drawn[_free(stem, drawn)] = picture
-    if not drawn:
-        raise StateError(_why_not(figure))
-    return drawn
+        return {
+            stem: drawing()
+            for stem, drawing in drawings(cells, figure, compare=compare).items()
+            if only is None or stem in only
+        }
 
 
 def _why_not(figure: str) -> str:
@@ -311,7 +337,7 @@ def save_figures(figures: Mapping[str, Figure], folder: Path, endings: Sequence[
     return saved
 
 
-def _free(stem: str, taken: Mapping[str, Figure]) -> str:
+def _free(stem: str, taken: Container[str]) -> str:
     """Return a stem that is not taken: two titles may be the same but for what a file name leaves out."""
     number = 2
     free = stem

@@ -1,69 +1,72 @@
-"""One self-contained HTML page of results: summary, tables, figures, and where every number comes from.
+"""One self-contained HTML page of results: summary, tables, figures, and the origin of every number.
 
-The page needs nothing from anywhere: its style is inside, pictures are data, there are no scripts, and its own
-content security policy forbids all else. All text is escaped (see :mod:`mabrfl.reports.markup`).
+The page loads nothing: its style is inside, pictures are data, there are no scripts, and its content security policy
+forbids all else. The template is ``data/report.html``, the style sheet ``data/report.css``. Jinja2 escapes all text.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from importlib import resources
+from typing import Any
+
+import tomli_w
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mabrfl._version import __version__
+from mabrfl.config.toml import one_line
 from mabrfl.errors import StateError
 from mabrfl.reports import paper_table as paper
+from mabrfl.reports import table_formats as formats
+from mabrfl.reports import tables as texts
 from mabrfl.reports.ablation import ablation_table, has_ablation
 from mabrfl.reports.ablation_formats import ablation_text
-from mabrfl.reports.arrangement import slug
-from mabrfl.reports.comparison import Agreement, agreements, rankings
+from mabrfl.reports.arrangement import arrange, slug
+from mabrfl.reports.comparison import Agreement, agreements, compared_columns, rankings
 from mabrfl.reports.detection import detection_table, has_detection
 from mabrfl.reports.detection_formats import detection_text
 from mabrfl.reports.drawing import render
 from mabrfl.reports.figures import CAPTIONS, FIGURES, draw
-from mabrfl.reports.markup import Markup, element, join, trusted
-from mabrfl.reports.page_parts import (
-    html_agreements,
-    html_ranks,
-    html_runs,
-    html_table,
-    html_text_table,
-    html_tiles,
-    html_unfinished,
-)
-from mabrfl.reports.table_formats import legend
-from mabrfl.reports.tables import Metric, Table, tabulate
-from mabrfl.sweeps.results import Results
+from mabrfl.reports.naming import STATUS_WORDS, attack_name, dataset_name, defense_name
+from mabrfl.reports.tables import Metric, Table, outcome, tabulate
+from mabrfl.sweeps.results import STATUSES, Cell, Results
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Section:
+    """A heading, and the content below it: ``kind`` names the macro of the template that shows it."""
+
+    title: str
+    anchor: str
+    kind: str = ""
+    content: Any = None
+    inner: bool = False
+
+
 class _Page:
-    """Sections in order, and the table of contents that follows from them."""
+    """Sections in order, each with an id that nothing else on the page has."""
 
-    contents: list[Markup] = field(default_factory=list)
-    body: list[Markup] = field(default_factory=list)
-    _taken: set[str] = field(default_factory=set)
+    def __init__(self) -> None:
+        self.sections: list[_Section] = []
+        self._taken: set[str] = set()
 
-    def heading(self, text: str, *, inner: bool = False) -> None:
-        """Begin a section, or one within."""
-        anchor = self.anchor(slug(text) or "section")
-        self.body.append(element("h3" if inner else "h2", text, id=anchor))
-        link = element("a", text, href=f"#{anchor}")
-        self.contents.append(element("li", link, class_="inner" if inner else None))
+    def add(self, title: str, kind: str = "", content: Any = None, *, inner: bool = False) -> None:
+        """Add a section, or one within the last."""
+        self.sections.append(_Section(title, self.anchor(slug(title) or "section"), kind, content, inner))
 
     def anchor(self, stem: str) -> str:
-        """Return an id that nothing else on the page has."""
+        """Return an id that is not taken, and take it."""
         anchor, number = stem, 2
         while anchor in self._taken:
             anchor, number = f"{stem}-{number}", number + 1
         self._taken.add(anchor)
         return anchor
-
-    def add(self, *parts: Markup) -> None:
-        """Go on in the section."""
-        self.body.extend(part for part in parts if part)
 
 
 def report(
@@ -78,69 +81,123 @@ def report(
     Parameters
     ----------
     results
-        What to report on; each has its own tables and figures.
+        Results to show; each has its own tables and figures.
     metric
         Of the tables.
     title
         Of the page; the names of the results by default.
     progress
-        Told what is being made, if given: figures take seconds.
+        Called with a line before each figure, if given: figures take seconds.
 
     Raises
     ------
     StateError
-        If there is not one run in the results.
+        If the results have no runs.
     """
     if not any(one.cells for one in results):
         raise StateError("nothing to report: the results have no runs")
-    title = title or ", ".join(dict.fromkeys(one.name for one in results))
-    page = _Page()
-    page.heading("Summary")
-    page.add(html_tiles(results))
     tables = [tabulate(one.cells, metric) for one in results]
-    page.add(html_agreements(_agreements(results, tables)))
+    cells = list(_named_cells(results))
+    page = _Page()
+    page.add("Summary", "summary", _summary(results, tables))
     for one, made in zip(results, tables, strict=True):
-        page.heading(one.name or "Results")
-        # As in rendering.py: of an ablation, pairs say more than a column or a line per variant.
+        page.add(one.name or "Results")
+        # As in rendering.py: for an ablation, pairs say more than a column or a line per variant.
         pairs = has_ablation(one.cells)
         if not pairs:
             _add_tables(page, made)
         _add_conditions(page, one, metric)
         if not pairs:
             _add_figures(page, one, progress)
-    _add_unfinished(page, results)
-    _add_runs(page, results)
-    _add_sources(page, results)
-    return _document(page, title)
+    page.add("Failed, begun and missing runs", "unfinished", [_unfinished(*run) for run in cells if _is_open(run[1])])
+    page.add("Every run: configuration and origin", "runs", [_run(*run) for run in cells])
+    page.add("Sources", "sources", _sources(results, [table for made in tables for table in made]))
+    return _rendered(page, title or ", ".join(dict.fromkeys(one.name for one in results)))
 
 
-def _agreements(results: Sequence[Results], tables: Sequence[Sequence[Table]]) -> dict[str, list[Agreement]]:
-    found: dict[str, list[Agreement]] = {}
+def _summary(results: Sequence[Results], tables: Sequence[Sequence[Table]]) -> dict[str, Any]:
+    cells = [cell for one in results for grid in arrange(one.cells) for cell in grid.cells]
+    counts = Counter(map(outcome, cells))
+    words = {status: f"{'run' if counts[status] == 1 else 'runs'} {STATUS_WORDS[status]}" for status in STATUSES}
+    tiles = [(str(counts[status]), words[status]) for status in STATUSES if counts[status] or status == "done"]
+    seconds = sum(cell.measured("seconds") or 0.0 for cell in cells)
+    tiles.append((_duration(seconds), "of computing in the finished runs"))
+    seeds = len({cell.config["seed"] for cell in cells})
+    tiles.append((str(seeds), "seed" if seeds == 1 else "different seeds"))
+    near: dict[str, list[Agreement]] = {}
     for one, made in zip(results, tables, strict=True):
         for table in made:
             title = table.grid.setting.title
-            found.setdefault(f"{one.name}: {title}" if len(results) > 1 else title, []).extend(agreements(table))
-    return {title: some for title, some in found.items() if some}
+            near.setdefault(f"{one.name}: {title}" if len(results) > 1 else title, []).extend(agreements(table))
+    return {
+        "tiles": tiles,
+        "origins": _origins(cells),
+        "agreements": {title: some for title, some in near.items() if some},
+    }
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in the unit that suits it.
+
+    Examples
+    --------
+    >>> _duration(42.4), _duration(600), _duration(9000)
+    ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3570 else f"{seconds / 3600:.1f} h"
+
+
+def _origins(cells: Sequence[Cell]) -> str:
+    """Return the versions, machines and days of the runs in a sentence, each once."""
+    values = {
+        "mabrfl": {_text(cell.manifest.get("versions", {}), "mabrfl") for cell in cells},
+        "commit": {_commit(cell.manifest.get("source")) for cell in cells},
+        "torch": {_text(cell.manifest.get("versions", {}), "torch") for cell in cells},
+        "Python": {_text(cell.manifest.get("versions", {}), "python") for cell in cells},
+        "machine": {_machine(cell.manifest) for cell in cells},
+    }
+    days = sorted({_text(cell.manifest, "started")[:10] for cell in cells} - {""})
+    parts = [f"{name}: {', '.join(sorted(some - {''}))}" for name, some in values.items() if some - {""}]
+    parts += [f"run on {days[0]}" if len(days) == 1 else f"run from {days[0]} to {days[-1]}"] if days else []
+    return "; ".join(parts) + "." if parts else ""
+
+
+def _text(holder: Any, key: str) -> str:
+    return one_line(str(holder.get(key) or "")) if isinstance(holder, dict) else ""
+
+
+def _commit(source: Any) -> str:
+    commit = _text(source, "commit")[:12]
+    return f"{commit} with changes" if commit and source.get("dirty") else commit
+
+
+def _machine(manifest: dict[str, Any]) -> str:
+    cores = _text(manifest, "cpu_count")
+    return f"{_text(manifest, 'machine')} with {cores} cores" if cores else ""
 
 
 def _add_tables(page: _Page, tables: Sequence[Table]) -> None:
     for table in tables:
-        page.heading(table.grid.setting.title, inner=True)
-        read = legend(table, compare=table.compares, best="Shaded", second="underlined")
-        page.add(html_table(table), element("p", " ".join([*table.notes(), read]), class_="note"))
-        found = rankings(table)
-        if found:
-            page.add(html_ranks(table, found))
+        ranks = rankings(table)
+        legend = formats.legend(table, compare=table.compares, best="Shaded", second="underlined")
+        content = {
+            "table": table,
+            "note": " ".join([*table.notes(), legend]),
+            "rankings": ranks,
+            "compared": compared_columns(table),
+            "ranks_note": formats.ranks_note(table, ranks),
+        }
+        page.add(table.grid.setting.title, "table", content, inner=True)
 
 
 def _add_conditions(page: _Page, results: Results, metric: Metric) -> None:
-    """Add what each part of a defense is worth, and who was detected."""
+    """Add the worth of each part of a defense, and the table of detection."""
     if has_ablation(results.cells):
-        page.heading("Ablation", inner=True)
-        page.add(html_text_table(ablation_text(ablation_table(results.cells, metric))))
+        page.add("Ablation", "text_table", ablation_text(ablation_table(results.cells, metric)), inner=True)
     if has_detection(results.cells):
-        page.heading("Detection", inner=True)
-        page.add(html_text_table(detection_text(detection_table(results.cells, metric))))
+        page.add("Detection", "text_table", detection_text(detection_table(results.cells, metric)), inner=True)
 
 
 def _add_figures(page: _Page, results: Results, progress: Callable[[str], None] | None) -> None:
@@ -150,69 +207,118 @@ def _add_figures(page: _Page, results: Results, progress: Callable[[str], None] 
         try:
             drawn = draw(results.cells, name, compare=True)
         except StateError:
-            # These results do not have what this figure takes; the next one may.
+            # These results lack what the figure needs; the next one may not.
             continue
         title, caption = CAPTIONS[name]
-        page.heading(title, inner=True)
-        page.add(element("p", caption, class_="note"))
-        for stem, figure in drawn.items():
-            picture = base64.b64encode(render(figure, "svg")).decode("ascii")
-            shown = str(figure.get_suptitle())
-            image = element("img", src=f"data:image/svg+xml;base64,{picture}", alt=f"{title}: {shown}", loading="lazy")
-            box = element("div", image, class_="picture", tabindex="0", role="region", aria_label=shown)
-            page.add(element("figure", box, element("figcaption", shown), id=page.anchor(f"figure-{stem}")))
+        pictures = [
+            {
+                "anchor": page.anchor(f"figure-{stem}"),
+                "title": str(figure.get_suptitle()),
+                "svg": base64.b64encode(render(figure, "svg")).decode("ascii"),
+            }
+            for stem, figure in drawn.items()
+        ]
+        page.add(title, "figures", {"title": title, "caption": caption, "pictures": pictures}, inner=True)
 
 
-def _add_unfinished(page: _Page, results: Sequence[Results]) -> None:
-    page.heading("Failed, begun and missing runs")
-    page.add(html_unfinished(results))
-
-
-def _add_runs(page: _Page, results: Sequence[Results]) -> None:
-    page.heading("Every run: configuration and origin")
-    page.add(*html_runs(results))
-
-
-def _add_sources(page: _Page, results: Sequence[Results]) -> None:
-    page.heading("Sources")
-    source = paper.source()
-    page.add(
-        element(
-            "p",
-            f"The paper: {source['authors']}. {source['title']}. {source['venue']}, doi:{source['doi']}. "
-            f"Its figures are from {source['table']}. It is silent on {source['silent_on']}.",
-        )
-    )
-    page.add(*(element("p", _reading(**reading)) for reading in paper.readings()))
+def _named_cells(results: Sequence[Results]) -> Iterator[tuple[str, Cell]]:
+    """Yield every cell with its name, in the order of the tables."""
     for one in results:
-        if one.sweep:
-            said = element("summary", f"The sweep file of {one.name}")
-            page.add(element("details", said, element("pre", one.sweep)))
+        for grid in arrange(one.cells):
+            for row in grid.rows:
+                for column in grid.columns:
+                    for cell in grid.at(row, column):
+                        name = f"{grid.setting.title}: {column.label}, {row.place}, seed {cell.config['seed']}"
+                        yield name, cell
+
+
+def _is_open(cell: Cell) -> bool:
+    return outcome(cell) != "done"
+
+
+def _unfinished(name: str, cell: Cell) -> dict[str, str]:
+    status = outcome(cell)
+    reason, kind = _text(cell.error, "error"), _text(cell.error, "kind")
+    if cell.status == "done":
+        reason = "ended without an accuracy"
+    elif cell.status == "running":
+        reason = f"{cell.rounds_done} of {cell.config['rounds']} rounds"
+    reason = f"{kind}: {reason}" if kind and reason else reason
+    return {"name": name, "status": status, "state": STATUS_WORDS[status], "reason": reason}
+
+
+def _run(name: str, cell: Cell) -> dict[str, Any]:
+    status = outcome(cell)
+    facts: dict[str, Any] = {"origin": {"key": cell.key, **cell.manifest}, "summary": cell.summary}
+    facts |= {"events": cell.events or None, "error": cell.error}
+    return {
+        "name": name,
+        "status": status,
+        "state": STATUS_WORDS[status],
+        "accuracy": cell.measured("final_accuracy"),
+        "config": _toml(cell.config),
+        "facts": {title: _json(value) for title, value in facts.items() if value is not None},
+    }
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _toml(config: Mapping[str, Any]) -> str:
+    """Return a configuration as TOML; as JSON if TOML cannot express it."""
+    try:
+        return tomli_w.dumps({key: value for key, value in config.items() if value is not None})
+    except TypeError:
+        return _json(config)
+
+
+def _sources(results: Sequence[Results], tables: Sequence[Table]) -> dict[str, Any]:
+    """Return the sweep files and, if any result stands beside the paper's, the paper and how its figures are read."""
+    compared = {table.grid.setting.dataset for table in tables if table.compares}
+    source, paragraphs = paper.source(), []
+    if compared:
+        paragraphs.append(
+            f"The paper: {source['authors']}. {source['title']}. {source['venue']}, doi:{source['doi']}. "
+            f"Its figures are from {source['table']}. It does not state {source['silent_on']}."
+        )
+    paragraphs += [_reading(**reading) for reading in paper.readings() if reading["dataset"] in compared]
+    return {"paragraphs": paragraphs, "sweeps": [(one.name, one.sweep) for one in results if one.sweep]}
 
 
 def _reading(*, dataset: str, attackers: int, attack: str, defense: str, printed: str, read_as: float) -> str:
-    return f"For {dataset}, {attackers}% {attack}, {defense} it prints “{printed}”, which is read as {read_as}."
+    place = f"{dataset_name(dataset)}, {attackers}% {attack_name(attack)}, {defense_name(defense)}"
+    return f"For {place} it prints “{printed}”, which is read as {read_as}."
 
 
-def _document(page: _Page, title: str) -> str:
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("mabrfl.reports", "data"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "signed": texts.signed,
+        "value_text": texts.value_text,
+        "marked_text": texts.marked_text,
+        "seeds_text": texts.seeds_text,
+        "rank_text": formats.rank_text,
+        "tau_text": formats.tau_text,
+    }
+    environment.globals |= {
+        "differences_head": formats.DIFFERENCES_HEAD,
+        "differences_note": formats.DIFFERENCES_NOTE,
+        "version": __version__,
+    }
+    return environment
+
+
+def _rendered(page: _Page, title: str) -> str:
     style = (resources.files("mabrfl.reports") / "data" / "report.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    head = join(
-        [
-            element("meta", charset="utf-8"),
-            element("meta", http_equiv="Content-Security-Policy", content=policy),
-            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            element("meta", name="color-scheme", content="light dark"),
-            element("title", title),
-            element("style", trusted(style)),
-        ]
-    )
-    lede = "Robust federated learning under attack: what was run, what came of it, and how it compares with the paper."
-    contents = element("nav", element("ul", page.contents), aria_label="Contents")
-    header = element("header", element("h1", title), element("p", lede, class_="lede"), contents)
-    footer = element(
-        "footer", f"Made by mabrfl {__version__} from recorded runs; every number can be traced to one above."
-    )
-    body = join([header, element("main", page.body), footer])
-    return "<!DOCTYPE html>\n" + element("html", element("head", head), element("body", body), lang="en") + "\n"
+    template = _environment().get_template("report.html")
+    return template.render(title=title, style=style, policy=policy, sections=page.sections).strip() + "\n"

@@ -1,13 +1,13 @@
-"""What is made of packed results and kept beside them: the one list for the command, the docs and the tests.
+"""The files that are made of packed results and kept beside them: one list for the command, the docs and the tests.
 
-Of ``NAME.json.gz`` that is the folder ``NAME`` with the tables in every format, ranks included, the table of detection
-where there is anything to detect, and every figure that the results have, as SVG, with the paper's own values; of an
-ablation its own table and that of detection, and nothing else.
+``NAME.json.gz`` has the folder ``NAME``. It holds the tables in every format, ranks included; the table of detection
+where there is anything to detect; and figures as SVG with the paper's own values. An ablation has its own table and
+that of detection, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -58,8 +58,16 @@ def folder_beside(packed: Path | str) -> Path:
     return path.with_name(path.name.removesuffix(PACKED_ENDING))
 
 
-def rendered(results: Results) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the bytes of every file that is made of results; the same results give the same bytes."""
+def rendered(results: Results, figures: Container[str] | None = None) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the bytes of every file that is made of results; the same results give the same bytes.
+
+    Parameters
+    ----------
+    results
+        Of a packed file.
+    figures
+        The stems of the figures to draw; all by default.
+    """
     if has_detection(results.cells):
         detection = detection_table(results.cells)
         for name, write_detection in DETECTION.items():
@@ -74,16 +82,23 @@ def rendered(results: Results) -> Iterator[tuple[str, bytes]]:
     for name, write in TABLES.items():
         yield name, write(tables).encode("utf-8")
     try:
-        figures = draw(results.cells, compare=True)
+        drawn = draw(results.cells, compare=True, only=figures)
     except StateError:
         # Nothing is done yet; the tables say so.
         return
-    for stem, figure in figures.items():
+    for stem, figure in drawn.items():
         yield stem + PICTURE, render(figure, "svg")
 
 
-def write_rendered(packed: Path | str) -> tuple[list[Path], list[Path]]:
-    """Write what is made of a packed file into its folder; return these files, and those there that are not made of it.
+def write_rendered(packed: Path | str, *, all_figures: bool = False) -> tuple[list[Path], list[Path]]:
+    """Write the files of a packed file into its folder; return them, and the folder's files that are not among them.
+
+    Parameters
+    ----------
+    packed
+        The packed file.
+    all_figures
+        Whether to draw every figure that the results have. Otherwise only those that the folder has are drawn again.
 
     Raises
     ------
@@ -93,7 +108,8 @@ def write_rendered(packed: Path | str) -> tuple[list[Path], list[Path]]:
         If a file cannot be written.
     """
     folder, written = folder_beside(packed), []
-    for name, data in rendered(load_results(packed)):
+    figures = None if all_figures else {path.stem for path in folder.glob(f"*{PICTURE}")}
+    for name, data in rendered(load_results(packed), figures):
         write_whole(folder / name, data)
         written.append(folder / name)
     return written, sorted(set(folder.iterdir()) - set(written))

@@ -110,13 +110,13 @@ def ranks_note(table: Table, found: Sequence[Ranking]) -> str:
 
 
 def _markdown_differences(table: Table, found: Sequence[Agreement]) -> str:
-    head = ["Defense", "rows", "mean difference", "mean distance", "largest difference", "where"]
-    lines = [head, [":--", *("--:" for _ in head[1:-1]), ":--"]]
+    lines = [DIFFERENCES_HEAD, [":--", *("--:" for _ in DIFFERENCES_HEAD[1:-1]), ":--"]]
     lines += [[markdown_text(cell) for cell in difference_cells(one)] for one in found]
     title = markdown_text(table.grid.setting.title)
     return f"**{title}: differences**\n\n{markdown_rows(lines)}\n{DIFFERENCES_NOTE}\n"
 
 
+DIFFERENCES_HEAD = ["Defense", "rows", "mean difference", "mean distance", "largest difference", "where"]
 DIFFERENCES_NOTE = "Ours less the paper's figure, in points, over the rows that both have."
 
 
@@ -190,9 +190,10 @@ def _latex_ranks(table: Table, found: Sequence[Ranking]) -> str:
 
 
 def _latex_differences(table: Table, found: Sequence[Agreement]) -> str:
-    head = ["Defense", "rows", "mean difference", "mean distance", "largest difference", "where"]
     lines = [latex_line([escape_latex(cell) for cell in difference_cells(one)]) for one in found]
-    return latex_table("lrrrrl", head, lines, escape_latex(f"{table.grid.setting.title}. {DIFFERENCES_NOTE}"))
+    return latex_table(
+        "lrrrrl", DIFFERENCES_HEAD, lines, escape_latex(f"{table.grid.setting.title}. {DIFFERENCES_NOTE}")
+    )
 
 
 FIELDS = (

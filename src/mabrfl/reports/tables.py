@@ -242,15 +242,18 @@ def shown(value: float) -> float:
 def entry_text(entry: TableEntry, counts: Collection[int]) -> str:
     """Return an entry in plain words: ``97.12 ± 0.10 [97.20] (2)``.
 
-    The mean that it is marked by stands in square brackets, if that is another one; then the number of seeds, if they
-    differ within the table.
+    The mean by which it is marked is in square brackets, if it is another one; then the number of seeds, if they differ
+    within the table.
     """
+    return value_text(entry) + ("" if entry.mean is None else marked_text(entry) + seeds_text(entry, counts))
+
+
+def value_text(entry: TableEntry) -> str:
+    """Return an entry's mean and deviation, ``97.12 ± 0.10``, or its status."""
     if entry.mean is None:
         return {"missing": "—", "unplanned": "", "running": begun_text(entry)}.get(entry.status, entry.status)
     text = f"{entry.mean:.{_DECIMALS}f}"
-    if entry.deviation is not None:
-        text += f" ± {entry.deviation:.{_DECIMALS}f}"
-    return text + marked_text(entry) + seeds_text(entry, counts)
+    return text if entry.deviation is None else f"{text} ± {entry.deviation:.{_DECIMALS}f}"
 
 
 def marked_text(entry: TableEntry) -> str:
