@@ -16,8 +16,8 @@ from flower_faults import Stalling, Unpacking, flat, run, set_aside, with_bad
 from flower_grid import MemoryGrid, honest, key_name, model, reply_to
 from flower_wire import WireGrid, bomb, nested, packed
 from mabrfl.flower import RobustStrategy
-from mabrfl.flower.contract import Checked, Contract
-from mabrfl.flower.dispatch import write_messages
+from mabrfl.flower.reply_checks import CheckedReply, ReplyChecker
+from mabrfl.flower.messages import write_messages
 from mabrfl.flower.problems import Problem
 from mabrfl.flower.reply_grid import OneByOneGrid
 from mabrfl.flower.schema import ModelSchema
@@ -179,7 +179,7 @@ def test_a_round_holds_its_rows_and_one_reply_at_a_time():
 
     schema = ModelSchema.of(large)
     inner = WireGrid(dict.fromkeys(range(1, clients + 1), answer))
-    grid = OneByOneGrid(inner, schema.bound(), Contract(schema, "arrays", "num-examples").check)
+    grid = OneByOneGrid(inner, schema.reply_limits(), ReplyChecker(schema, "arrays", "num-examples").check)
     messages = write_messages(RecordDict({"c": ConfigRecord()}), list(range(1, clients + 1)), "train", 60)
     tracemalloc.start()
     try:
@@ -187,18 +187,18 @@ def test_a_round_holds_its_rows_and_one_reply_at_a_time():
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(replies) == len(grid.findings) == clients
-    assert all(isinstance(finding, Checked) for finding in grid.findings.values())
+    assert len(replies) == len(grid.results) == clients
+    assert all(isinstance(result, CheckedReply) for result in grid.results.values())
     assert held < (clients + 2) * MIB
     assert peak < (clients + 12) * MIB  # a reply is in memory several times over while it is packed and unpacked
 
 
 def test_evaluation_and_queries_keep_no_arrays_either():
     grid = OneByOneGrid(WireGrid({1: lambda message: reply_to(message, model())}))
-    grid.bound = ModelSchema.of(model()).bound()
+    grid.limits = ModelSchema.of(model()).reply_limits()
     (reply,) = grid.send_and_receive(write_messages(RecordDict({"c": ConfigRecord()}), [1], "evaluate", 60), timeout=9)
     assert list(reply.content) == ["metrics"]
-    assert grid.findings == {}
+    assert grid.results == {}
 
 
 def test_nodes_that_stall_cost_no_honest_reply_and_no_time_beyond_the_timeout(tmp_path):
@@ -307,12 +307,12 @@ def test_weights_of_zero_are_only_odd_where_the_servers_are_not(initial):
     schema = ModelSchema.of(record)
     content = RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(4, np.float32))})})
     content["metrics"] = MetricRecord({"num-examples": 1})
-    found = Contract(schema, "arrays", "num-examples", may_be_zero=not initial).check(content)
-    assert isinstance(found, Problem if initial else Checked)
+    result = ReplyChecker(schema, "arrays", "num-examples", may_be_zero=not initial).check(content)
+    assert isinstance(result, Problem if initial else CheckedReply)
 
     strategy = RobustStrategy("fedavg")
-    strategy.keeper.prepare(record)
-    assert strategy._contract().may_be_zero is not bool(initial)
+    strategy.state.prepare(record)
+    assert strategy._checker().may_be_zero is not bool(initial)
 
 
 def test_many_keys_are_compared_in_no_time():

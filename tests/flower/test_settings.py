@@ -19,7 +19,7 @@ from mabrfl.aggregation import Krum
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower import ClaimedIdentity, MabRflStrategy, RobustStrategy
 from mabrfl.flower.describing import described, undescribed
-from mabrfl.flower.state import hash_of
+from mabrfl.flower.state_folder import hash_of
 from mabrfl.reputation import Beliefs, Reaction
 from mabrfl.selection import Uniform
 
@@ -44,7 +44,7 @@ def test_another_configuration_is_refused_with_both_hashes(tmp_path, changed):
     first, _ = run(tmp_path, 1)
     with pytest.raises(StateError, match=r"its hash is [0-9a-f]{64}, of this one [0-9a-f]{64}; they differ in \w+"):
         run(tmp_path, 2, **changed)
-    assert first.keeper.round == 1
+    assert first.state.round == 1
 
 
 def test_another_model_is_refused(tmp_path):

@@ -12,7 +12,7 @@ from flwr.app import MetricRecord
 from flower_grid import MemoryGrid, evaluating, honest, key_name, model, round_in
 from mabrfl.errors import OutputError, StateError
 from mabrfl.flower import MabRflStrategy, RobustStrategy
-from mabrfl.flower.state import StateFolder
+from mabrfl.flower.state_folder import StateFolder
 from mabrfl.recording.audit import read_audit, standing, verify
 from mabrfl.recording.checkpoint import newest_document
 
@@ -175,7 +175,7 @@ def test_a_damaged_state_costs_a_round_and_not_the_run(tmp_path):
 def test_a_folder_in_use_is_refused(tmp_path):
     run(tmp_path, 1)
     other = strategy(tmp_path)
-    other.keeper.prepare(model())
+    other.state.prepare(model())
     held = StateFolder.claim(tmp_path, other.config())
     try:
         with pytest.raises(OutputError, match="in use by another run"):
