@@ -16,7 +16,7 @@ QUIET = {"fraction_evaluate": 0.0}
 
 
 def run(strategy, nodes, rounds=1, initial=None):
-    return strategy.start(MemoryGrid(nodes), initial or model(), num_rounds=rounds, timeout=20)
+    return strategy.start(MemoryGrid(nodes), initial or model(), num_rounds=rounds, timeout=600)
 
 
 def test_a_users_metric_function_that_returns_something_else_does_not_end_the_run():

@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError
 from flower_faults import Failing, refused, run, set_aside, with_bad
 from flower_grid import honest, key_name, model
 from flower_wire import WireGrid, repacked
-from mabrfl.flower.reply_checks import ReplyChecker
 from mabrfl.flower.problems import Problem
+from mabrfl.flower.reply_checks import ReplyChecker
 from mabrfl.flower.schema import ModelSchema
 
 ERRORS = [DecodeError("cut off"), AttributeError("a bug"), KeyError("x"), MemoryError(), refused(500)]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
+from flower_faults import skip_waiting
 from flower_grid import MemoryGrid, honest, key_name, model, reply_to
 from mabrfl import Decision, Defense, MabRfl, Updates
 from mabrfl.flower import ClaimedIdentity, MabRflStrategy, RobustStrategy
@@ -90,7 +91,9 @@ def test_nodes_learn_the_rounds_number_and_the_users_settings_stay_as_they_were(
     assert dict(config) == {"lr": 0.1}
 
 
-def test_error_late_and_missing_replies_are_never_blamed_and_the_others_are_used():
+def test_error_late_and_missing_replies_are_never_blamed_and_the_others_are_used(monkeypatch):
+    skip_waiting(monkeypatch)
+
     def failing(message):
         return Message(Error(2, "boom"), reply_to=message)
 
