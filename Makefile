@@ -31,7 +31,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow bench results sweeps lint format wheel clean distclean
+.PHONY: help demo test test-slow test-flower-versions bench results sweeps lint format wheel clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,9 @@ test: $(DEV) ## All tests but the slow ones
 
 test-slow: $(DEV) ## The slow tests: whole runs on MNIST (set MABRFL_DATA, or have them fetched) and of Flower
 	$(ONE_THREAD) $(BIN)/python -m pytest -q -m slow $(ARGS)
+
+test-flower-versions: ## The Flower strategy with every release in tests/flower_versions.py, each in build/flower (needs the network)
+	$(ONE_THREAD) $(PYTHON) tests/flower_versions.py build/flower
 
 bench: $(DEV) ## Speed of starting, of a round, of the server step and of the Flower strategy, each as a ratio
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -103,10 +103,10 @@ def strategies(folder: Path) -> dict[str, Callable[[], Strategy]]:
 def best_round(strategy: Strategy, contents: list[RecordDict], model: ArrayRecord) -> float:
     """Return the seconds of the fastest round after the first."""
     grid, seconds = Nodes(), []
-    keeper = getattr(strategy, "keeper", None)
-    if isinstance(strategy, RobustStrategy) and strategy.state_dir is not None and keeper is not None:
-        keeper.prepare(model)
-        keeper.open(strategy.state_dir, strategy.config())
+    state = getattr(strategy, "state", None)
+    if isinstance(strategy, RobustStrategy) and strategy.state_dir is not None and state is not None:
+        state.prepare(model)
+        state.open(strategy.state_dir, strategy.config())
     arrays = model
     for number in range(1, ROUNDS + 1):
         began = time.perf_counter()
@@ -121,8 +121,8 @@ def best_round(strategy: Strategy, contents: list[RecordDict], model: ArrayRecor
         moved, _ = strategy.aggregate_train(number, answers)
         seconds.append(between - began + time.perf_counter() - again)
         arrays = moved or arrays
-    if keeper is not None:
-        keeper.close()
+    if state is not None:
+        state.close()
     return min(seconds[1:])
 
 

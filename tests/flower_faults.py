@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -10,13 +12,35 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 
 from flower_grid import MemoryGrid, honest, model
 from flower_wire import Packed
-from mabrfl.flower import RobustStrategy
+from mabrfl.flower import RobustStrategy, fetching, reply_grid
 from mabrfl.recording.audit import read_audit
 
 
-def run(grid, folder=None, *, rounds=1, timeout=20.0, initial=None, **options):
+def run(grid, folder=None, *, rounds=1, timeout=600.0, initial=None, **options):
     strategy = RobustStrategy("fedavg", fraction_evaluate=0.0, state_dir=folder, min_available_nodes=2, **options)
     return strategy, strategy.start(grid, initial or model(), num_rounds=rounds, timeout=timeout)
+
+
+def skip_waiting(monkeypatch, *, blocked=0):
+    """Let the timeout pass as soon as a look at all messages has brought nothing new.
+
+    ``blocked`` is the number of fetches that never end. The clock is real until then, so that a slow machine only
+    takes longer.
+    """
+    clock = SimpleNamespace(skipped=0.0)
+    look_once = reply_grid._Collection._look_once
+
+    def look(collection):
+        before = len(collection.waiting)
+        look_once(collection)
+        if len(collection.waiting) == before and len(collection.pool.busy) == blocked:
+            clock.skipped += 1e6
+
+    fake = SimpleNamespace(monotonic=lambda: time.monotonic() + clock.skipped)
+    monkeypatch.setattr(reply_grid._Collection, "_look_once", look)
+    monkeypatch.setattr(reply_grid, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(reply_grid, "time", fake)
+    monkeypatch.setattr(fetching, "time", fake)
 
 
 def flat(arrays):
@@ -62,7 +86,7 @@ class Stalling(MemoryGrid):
         node = next(message.metadata.dst_node_id for message in self.sent if message.metadata.message_id == mid)
         self.asked.append(node)
         if node in self.stalling:
-            self.released.wait(60)
+            self.released.wait(3600)
             return []
         return super().pull_messages([mid])
 

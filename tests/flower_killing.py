@@ -40,7 +40,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     logging.getLogger("flwr").setLevel(logging.ERROR)
     strategy = MabRflStrategy("paper", seed=4, min_available_nodes=len(NODES), state_dir=folder)
     grid = MemoryGrid({k: evaluating(k) for k in NODES})
-    result = strategy.start(grid, model(), num_rounds=ROUNDS, timeout=0.1, evaluate_fn=evaluate)
+    result = strategy.start(grid, model(), num_rounds=ROUNDS, timeout=600, evaluate_fn=evaluate)
     plain, arrays = encode(strategy.defense.state_dict())
     told = ("round", "client", "verdict", "reason", "evidence", "reputation_before", "reputation_after", "figures")
     rows = [row for row in standing(read_audit(folder / "audit.jsonl")) if row["kind"] in ("reply", "round")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import re
@@ -21,6 +22,8 @@ from typing import Any, Self
 ROOT = Path(__file__).parent.parent
 APP = ROOT / "examples" / "flower-app"
 BIN = Path(sys.executable).parent
+ONE_PORT = tuple(map(int, importlib.metadata.version("flwr").split(".")[:2])) >= (1, 40)
+"""Whether nodes connect to the port of the SuperLink; before, the Fleet API has an address of its own."""
 
 
 def free_port() -> int:
@@ -52,6 +55,7 @@ class Flower:
         # Not pytest's own folder: Ray's sockets need short paths.
         self.home = Path(tempfile.mkdtemp(prefix="mf"))
         self.port = free_port()
+        self.fleet_port = self.port if ONE_PORT else free_port()
         self.processes: list[subprocess.Popen[bytes]] = []
         self.env = {
             **os.environ,
@@ -132,6 +136,7 @@ class Flower:
             "127.0.0.1",
             "--port",
             str(port or self.port),
+            *(() if ONE_PORT else ("--fleet-api-address", f"127.0.0.1:{self.fleet_port}")),
         )
         wait_for("SuperLink", lambda: listening(port or self.port), 60)
         return process
@@ -143,7 +148,7 @@ class Flower:
             "flower-supernode",
             *(options or ("--insecure",)),
             "--superlink",
-            f"127.0.0.1:{port or self.port}",
+            f"127.0.0.1:{port or self.fleet_port}",
             "--host",
             "127.0.0.1",
             "--port",

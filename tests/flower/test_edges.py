@@ -9,15 +9,14 @@ from flwr.app import Array, ArrayRecord
 from flower_grid import MemoryGrid, arrays_in, honest, model, reply_to
 from mabrfl import Decision, Defense
 from mabrfl.flower import RobustStrategy
-from mabrfl.flower.dispatch import Dispatch
-from mabrfl.flower.rows import Told, figures
-from mabrfl.flower.summary import show_round
+from mabrfl.flower.messages import SentMessages
+from mabrfl.flower.round_report import RoundReport, figures, log_round
 
 QUIET = {"fraction_evaluate": 0.0}
 
 
 def run(strategy, nodes, rounds=1, initial=None):
-    return strategy.start(MemoryGrid(nodes), initial or model(), num_rounds=rounds, timeout=20)
+    return strategy.start(MemoryGrid(nodes), initial or model(), num_rounds=rounds, timeout=600)
 
 
 def test_a_users_metric_function_that_returns_something_else_does_not_end_the_run():
@@ -40,9 +39,9 @@ def test_what_a_metric_function_raises_is_logged_as_one_short_line(caplog):
 
 
 def test_a_round_logs_no_more_than_twenty_events(caplog):
-    told = Told(Dispatch(1), (), None, tuple(f"event {k}" for k in range(500)), {}, {})
+    report = RoundReport(SentMessages(1), (), None, tuple(f"event {k}" for k in range(500)), {}, {})
     with caplog.at_level("INFO", logger="flwr"):
-        show_round(told, figures(told, moved=False))
+        log_round(report, figures(report, moved=False))
     lines = [record.getMessage() for record in caplog.records]
     assert sum("> event" in line for line in lines) == 20
     assert lines[-1].strip() == "> and 480 more events"

@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError
 from flower_faults import Failing, refused, run, set_aside, with_bad
 from flower_grid import honest, key_name, model
 from flower_wire import WireGrid, repacked
-from mabrfl.flower.contract import Contract
 from mabrfl.flower.problems import Problem
+from mabrfl.flower.reply_checks import ReplyChecker
 from mabrfl.flower.schema import ModelSchema
 
 ERRORS = [DecodeError("cut off"), AttributeError("a bug"), KeyError("x"), MemoryError(), refused(500)]
@@ -96,6 +96,6 @@ def test_when_the_server_has_no_memory_left_nobody_is_blamed(monkeypatch):
     monkeypatch.setattr(ModelSchema, "read", full)
     asked = RecordDict({"arrays": model(), "config": ConfigRecord({"server-round": 1})})
     content = honest(1)(Message(asked, 1, "train")).content
-    found = Contract(ModelSchema.of(model()), "arrays", "num-examples").check(content)
-    assert isinstance(found, Problem)
-    assert not found.blamed
+    result = ReplyChecker(ModelSchema.of(model()), "arrays", "num-examples").check(content)
+    assert isinstance(result, Problem)
+    assert not result.blamed

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from flower_faults import Stalling, Unpacking, flat, run, set_aside, with_bad
+from flower_faults import Stalling, Unpacking, flat, run, set_aside, skip_waiting, with_bad
 from flower_grid import MemoryGrid, honest, key_name, model, reply_to
 from flower_wire import WireGrid, bomb, nested, packed
-from mabrfl.flower import RobustStrategy
-from mabrfl.flower.contract import Checked, Contract
-from mabrfl.flower.dispatch import write_messages
-from mabrfl.flower.problems import Problem
+from mabrfl.flower import RobustStrategy, internals
+from mabrfl.flower.messages import write_messages
+from mabrfl.flower.problems import MalformedReply, Problem
+from mabrfl.flower.reply_checks import CheckedReply, ReplyChecker
 from mabrfl.flower.reply_grid import OneByOneGrid
 from mabrfl.flower.schema import ModelSchema
 
@@ -72,10 +72,10 @@ def test_arrays_made_of_arrays_take_no_memory_and_their_sender_is_blamed(grid, t
 @pytest.mark.parametrize("grid", [WireGrid, MemoryGrid])
 def test_when_all_replies_are_there_nobody_waits_for_the_next_look(grid):
     nodes = grid({node: honest(node) for node in (1, 2, 3)})
-    nodes.pull_interval = 30.0
+    nodes.pull_interval = 1200.0
     began = time.monotonic()
-    _, result = run(nodes, timeout=60)
-    assert time.monotonic() - began < 15
+    _, result = run(nodes, timeout=1200)
+    assert time.monotonic() - began < 600
     assert result.train_metrics_clientapp[1]["replies-accepted"] == 3
 
 
@@ -88,12 +88,12 @@ class HandingOut(MemoryGrid):
 
 def test_replies_that_come_along_with_another_are_examined_and_not_waited_for(tmp_path):
     began = time.monotonic()
-    _, result = run(HandingOut({node: honest(node) for node in (1, 2, 3, 4)}), tmp_path / "state")
+    _, result = run(HandingOut({node: honest(node) for node in (1, 2, 3, 4)}), tmp_path / "state", timeout=1200)
     _, plain = run(MemoryGrid({node: honest(node) for node in (1, 2, 3, 4)}))
     assert result.train_metrics_clientapp[1]["replies-accepted"] == 4
     assert set_aside(tmp_path / "state") == []
     assert np.array_equal(flat(result.arrays), flat(plain.arrays))
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 600  # it would wait for the timeout
 
 
 def test_train_messages_with_an_action_are_train_messages():
@@ -105,7 +105,7 @@ def test_train_messages_with_an_action_are_train_messages():
             return messages
 
     strategy = FineTuning("fedavg", fraction_evaluate=0.0)
-    result = strategy.start(MemoryGrid({node: honest(node) for node in (1, 2, 3)}), model(), num_rounds=1, timeout=20)
+    result = strategy.start(MemoryGrid({node: honest(node) for node in (1, 2, 3)}), model(), num_rounds=1, timeout=600)
     assert result.train_metrics_clientapp[1]["replies-accepted"] == 3
 
 
@@ -125,17 +125,15 @@ def test_two_late_nodes_that_fail_once_do_not_end_the_run(tmp_path):
 
 
 def test_a_reply_for_which_there_was_no_memory_is_unpacked_again(monkeypatch, tmp_path):
-    from mabrfl.flower import wire
+    unpack, calls = internals.unpack, []
 
-    honestly, calls = wire.inflate_object_from_contents, []
-
-    def short_of_memory(object_id, contents):
-        calls.append(object_id)
+    def short_of_memory(reply_id, contents):
+        calls.append(reply_id)
         if len(calls) == 1:
             raise MemoryError
-        return honestly(object_id, contents)
+        return unpack(reply_id, contents)
 
-    monkeypatch.setattr(wire, "inflate_object_from_contents", short_of_memory)
+    monkeypatch.setattr(internals, "unpack", short_of_memory)
     _, result = run(WireGrid({node: honest(node) for node in (1, 2, 3)}), tmp_path / "state")
     assert result.train_metrics_clientapp[1]["replies-accepted"] == 3
 
@@ -179,7 +177,7 @@ def test_a_round_holds_its_rows_and_one_reply_at_a_time():
 
     schema = ModelSchema.of(large)
     inner = WireGrid(dict.fromkeys(range(1, clients + 1), answer))
-    grid = OneByOneGrid(inner, schema.bound(), Contract(schema, "arrays", "num-examples").check)
+    grid = OneByOneGrid(inner, schema.reply_limits(), ReplyChecker(schema, "arrays", "num-examples").check)
     messages = write_messages(RecordDict({"c": ConfigRecord()}), list(range(1, clients + 1)), "train", 60)
     tracemalloc.start()
     try:
@@ -187,38 +185,36 @@ def test_a_round_holds_its_rows_and_one_reply_at_a_time():
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(replies) == len(grid.findings) == clients
-    assert all(isinstance(finding, Checked) for finding in grid.findings.values())
+    assert len(replies) == len(grid.results) == clients
+    assert all(isinstance(result, CheckedReply) for result in grid.results.values())
     assert held < (clients + 2) * MIB
     assert peak < (clients + 12) * MIB  # a reply is in memory several times over while it is packed and unpacked
 
 
 def test_evaluation_and_queries_keep_no_arrays_either():
     grid = OneByOneGrid(WireGrid({1: lambda message: reply_to(message, model())}))
-    grid.bound = ModelSchema.of(model()).bound()
+    grid.limits = ModelSchema.of(model()).reply_limits()
     (reply,) = grid.send_and_receive(write_messages(RecordDict({"c": ConfigRecord()}), [1], "evaluate", 60), timeout=9)
     assert list(reply.content) == ["metrics"]
-    assert grid.findings == {}
+    assert grid.results == {}
 
 
-def test_nodes_that_stall_cost_no_honest_reply_and_no_time_beyond_the_timeout(tmp_path):
+def test_nodes_that_stall_cost_no_honest_reply_and_no_time_beyond_the_timeout(tmp_path, monkeypatch):
+    skip_waiting(monkeypatch, blocked=4)
     grid = Stalling({k: honest(k) for k in range(1, 13)}, {1, 2, 3, 4})
-    began = time.monotonic()
-    strategy, result = run(grid, tmp_path / "state", timeout=3.0)
-    seconds = time.monotonic() - began
+    strategy, result = run(grid, tmp_path / "state")
+    assert not grid.released.is_set()  # the round has ended although four fetches have not
     grid.released.set()
-    assert 3.0 <= seconds < 6.0
     assert result.train_metrics_clientapp[1]["replies-accepted"] == 8
     assert sorted(set_aside(tmp_path / "state")) == sorted((key_name(k), "no-reply", False) for k in (1, 2, 3, 4))
     assert strategy.defense.reputation[key_name(1)] == (1, 1)
 
 
-def test_a_reply_that_is_announced_and_not_uploaded_is_missing_and_the_others_are_there(tmp_path):
+def test_a_reply_that_is_announced_and_not_uploaded_is_missing_and_the_others_are_there(tmp_path, monkeypatch):
+    skip_waiting(monkeypatch)
     grid = WireGrid({k: honest(k) for k in range(1, 9)})
     grid.link.withheld = {1}
-    began = time.monotonic()
-    _, result = run(grid, tmp_path / "state", timeout=3.0)
-    assert 3.0 <= time.monotonic() - began < 6.0
+    _, result = run(grid, tmp_path / "state")
     assert result.train_metrics_clientapp[1]["replies-accepted"] == 7
     assert set_aside(tmp_path / "state") == [(key_name(1), "no-reply", False)]
 
@@ -251,10 +247,11 @@ def test_a_reply_that_is_uploaded_slowly_is_used():
     assert len(waited) == 3
 
 
-def test_who_stalled_is_asked_last_the_next_time():
+def test_a_node_that_stalled_is_asked_last_the_next_time(monkeypatch):
+    skip_waiting(monkeypatch)
     grid = WireGrid({k: honest(k) for k in range(1, 5)})
     grid.link.withheld = {1}
-    run(grid, rounds=2, timeout=0.5, selector="all")
+    run(grid, rounds=2, selector="all")
     first, second = grid.link.asked[:4], grid.link.asked[4:]
     assert sorted(first) == sorted(second) == [1, 2, 3, 4]
     assert second[-1] == 1
@@ -288,17 +285,16 @@ def test_a_fetch_that_never_ends_does_not_keep_the_process_from_ending():
     code = f"""
 import sys
 sys.path.insert(0, {str(here)!r})
-from flower_faults import Stalling, Unpacking, flat, run, set_aside, with_bad
+import pytest
+from flower_faults import Stalling, run, skip_waiting
 from flower_grid import honest, pretend_a_task
 pretend_a_task()
-from flower_faults import Stalling, run
-_, result = run(Stalling({{k: honest(k) for k in (1, 2, 3)}}, {{1}}), timeout=2.0)
+skip_waiting(pytest.MonkeyPatch(), blocked=1)
+_, result = run(Stalling({{k: honest(k) for k in (1, 2, 3)}}, {{1}}))
 print(result.train_metrics_clientapp[1]["replies-accepted"], flush=True)
 """
-    began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=55, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1200, check=True)
     assert done.stdout.split()[-1] == "2"
-    assert time.monotonic() - began < 45
 
 
 @pytest.mark.parametrize("initial", [0.0, 1.0])
@@ -307,19 +303,31 @@ def test_weights_of_zero_are_only_odd_where_the_servers_are_not(initial):
     schema = ModelSchema.of(record)
     content = RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(4, np.float32))})})
     content["metrics"] = MetricRecord({"num-examples": 1})
-    found = Contract(schema, "arrays", "num-examples", may_be_zero=not initial).check(content)
-    assert isinstance(found, Problem if initial else Checked)
+    result = ReplyChecker(schema, "arrays", "num-examples", may_be_zero=not initial).check(content)
+    assert isinstance(result, Problem if initial else CheckedReply)
 
     strategy = RobustStrategy("fedavg")
-    strategy.keeper.prepare(record)
-    assert strategy._contract().may_be_zero is not bool(initial)
+    strategy.state.prepare(record)
+    assert strategy._checker().may_be_zero is not bool(initial)
 
 
-def test_many_keys_are_compared_in_no_time():
-    many = {f"x{k}": Array(np.zeros(1, np.float32)) for k in range(20_000)}
+class CountedKey(str):
+    """A key that counts how often it is compared with another."""
+
+    comparisons = 0
+
+    def __eq__(self, other):
+        CountedKey.comparisons += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_comparing_many_keys_takes_a_number_of_steps_in_proportion_to_them():
+    many = {f"x{k}": Array(np.zeros(1, np.float32)) for k in range(2_000)}
     schema = ModelSchema.of(ArrayRecord(many))
-    others = {f"y{k}": array for k, array in enumerate(many.values())}
-    began = time.monotonic()
-    with pytest.raises(Exception, match="20000 keys missing"):
+    others = {CountedKey(f"y{k}"): array for k, array in enumerate(many.values())}
+    CountedKey.comparisons = 0
+    with pytest.raises(MalformedReply, match="2000 keys missing"):
         schema.check(others)
-    assert time.monotonic() - began < 1.0
+    assert CountedKey.comparisons < 10 * len(many)

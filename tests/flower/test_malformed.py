@@ -24,7 +24,7 @@ def flat(arrays):
 
 def run(nodes, folder=None, rounds=1, grid=MemoryGrid, **arguments):
     strategy = RobustStrategy("fedavg", fraction_evaluate=0.0, state_dir=folder, min_available_nodes=9, **arguments)
-    return strategy, strategy.start(grid(nodes), model(), num_rounds=rounds, timeout=20)
+    return strategy, strategy.start(grid(nodes), model(), num_rounds=rounds, timeout=600)
 
 
 def with_bad(bad):
@@ -126,7 +126,7 @@ def test_replies_that_cannot_be_judged_do_not_excuse_the_malformed_ones(tmp_path
         fraction_evaluate=0.0,
         state_dir=tmp_path,
     )
-    result = strategy.start(MemoryGrid(nodes), model(), num_rounds=3, timeout=20)
+    result = strategy.start(MemoryGrid(nodes), model(), num_rounds=3, timeout=600)
     rows = [row for row in read_audit(tmp_path / "audit.jsonl") if row["kind"] == "reply"]
     assert [figures["model-moved"] for figures in result.train_metrics_clientapp.values()] == [0, 0, 0]
     assert {(row["verdict"], row["reason"], row["blamed"]) for row in rows} == {
@@ -158,7 +158,7 @@ def test_the_audit_blames_whom_the_defense_blames(tmp_path):
 
     nodes = {node: copy if node in (1, 2, 3, 4) else honest(node) for node in NODES}
     strategy = MabRflStrategy(min_available_nodes=10, fraction_evaluate=0.0, state_dir=tmp_path)
-    strategy.start(MemoryGrid(nodes), model(), num_rounds=4, timeout=20)
+    strategy.start(MemoryGrid(nodes), model(), num_rounds=4, timeout=600)
     rows = [row for row in read_audit(tmp_path / "audit.jsonl") if row["kind"] == "reply"]
     assert any(row["verdict"] == "accepted" and row["blamed"] for row in rows)
     assert any(row["verdict"] == "rejected" and row["blamed"] for row in rows)
@@ -182,6 +182,6 @@ class OneStep:
 def test_nobody_is_said_to_be_blamed_by_a_defense_that_keeps_no_reputation(tmp_path):
     bad, _ = MALFORMED["12 NaN"]
     strategy = RobustStrategy(f"{__name__}:OneStep", fraction_evaluate=0.0, min_available_nodes=10, state_dir=tmp_path)
-    strategy.start(MemoryGrid(with_bad(bad)), model(), num_rounds=1, timeout=20)
+    strategy.start(MemoryGrid(with_bad(bad)), model(), num_rounds=1, timeout=600)
     rows = [row for row in read_audit(tmp_path / "audit.jsonl") if row.get("verdict") == "quarantined"]
     assert [(row["reason"], row["blamed"]) for row in rows] == [("not-finite", False)]

@@ -19,7 +19,7 @@ from mabrfl.aggregation import Krum
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower import ClaimedIdentity, MabRflStrategy, RobustStrategy
 from mabrfl.flower.describing import described, undescribed
-from mabrfl.flower.state import hash_of
+from mabrfl.flower.state_folder import hash_of
 from mabrfl.reputation import Beliefs, Reaction
 from mabrfl.selection import Uniform
 
@@ -33,7 +33,7 @@ def grid():
 def run(folder, rounds, **arguments):
     settings = {"fraction_evaluate": 0.0, "seed": 4, "min_available_nodes": 8, "state_dir": folder, **arguments}
     made = MabRflStrategy("paper", **settings)
-    return made, made.start(grid(), model(), num_rounds=rounds, timeout=20)
+    return made, made.start(grid(), model(), num_rounds=rounds, timeout=600)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_another_configuration_is_refused_with_both_hashes(tmp_path, changed):
     first, _ = run(tmp_path, 1)
     with pytest.raises(StateError, match=r"its hash is [0-9a-f]{64}, of this one [0-9a-f]{64}; they differ in \w+"):
         run(tmp_path, 2, **changed)
-    assert first.keeper.round == 1
+    assert first.state.round == 1
 
 
 def test_another_model_is_refused(tmp_path):
@@ -137,7 +137,7 @@ def test_another_rule_is_refused_with_the_place_that_differs(tmp_path):
         made = RobustStrategy(
             Defense(partial(scaled, scale=scale), name="x"), fraction_evaluate=0.0, state_dir=tmp_path
         )
-        return made.start(grid(), model(), num_rounds=rounds, timeout=20)
+        return made.start(grid(), model(), num_rounds=rounds, timeout=600)
 
     go(1.0, 1)
     with pytest.raises(StateError, match=r"they differ in defense\.rule\.keywords\.scale"):
@@ -146,9 +146,9 @@ def test_another_rule_is_refused_with_the_place_that_differs(tmp_path):
 
 
 def test_another_train_config_is_refused(tmp_path):
-    def go(rounds, **told):
+    def go(rounds, **settings):
         made = RobustStrategy("fedavg", fraction_evaluate=0.0, state_dir=tmp_path)
-        return made.start(grid(), model(), num_rounds=rounds, timeout=0.1, train_config=ConfigRecord(told))
+        return made.start(grid(), model(), num_rounds=rounds, timeout=600, train_config=ConfigRecord(settings))
 
     go(1, lr=0.1, blob=b"x")
     with pytest.raises(StateError, match=r"they differ in train_config\.lr"):

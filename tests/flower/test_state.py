@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from flwr.app import MetricRecord
 
+from flower_faults import skip_waiting
 from flower_grid import MemoryGrid, evaluating, honest, key_name, model, round_in
 from mabrfl.errors import OutputError, StateError
 from mabrfl.flower import MabRflStrategy, RobustStrategy
-from mabrfl.flower.state import StateFolder
+from mabrfl.flower.state_folder import StateFolder
 from mabrfl.recording.audit import read_audit, standing, verify
 from mabrfl.recording.checkpoint import newest_document
 
@@ -26,7 +27,7 @@ def strategy(folder, **arguments):
 
 def run(folder, rounds, nodes=None, **arguments):
     made = strategy(folder, **arguments)
-    return made, made.start(MemoryGrid(nodes or {k: honest(k) for k in NODES}), model(), num_rounds=rounds, timeout=20)
+    return made, made.start(MemoryGrid(nodes or {k: honest(k) for k in NODES}), model(), num_rounds=rounds, timeout=600)
 
 
 def same(one, two):
@@ -70,7 +71,7 @@ def evaluated(folder, rounds, evaluate=None, nodes=None):
     nodes = nodes or {k: evaluating(k) for k in NODES}
     grid, evaluate = MemoryGrid(nodes), evaluate or Evaluation()
     result = strategy(folder, fraction_evaluate=0.5).start(
-        grid, model(), num_rounds=rounds, timeout=20, evaluate_fn=evaluate
+        grid, model(), num_rounds=rounds, timeout=600, evaluate_fn=evaluate
     )
     return result, grid
 
@@ -105,10 +106,10 @@ def test_another_first_model_is_evaluated_anew_where_no_round_was_finished(tmp_p
 
     with pytest.raises(KeyboardInterrupt):
         strategy(tmp_path).start(
-            MemoryGrid(dict.fromkeys(NODES, dying)), model(), num_rounds=1, timeout=20, evaluate_fn=first
+            MemoryGrid(dict.fromkeys(NODES, dying)), model(), num_rounds=1, timeout=600, evaluate_fn=first
         )
     result = strategy(tmp_path).start(
-        MemoryGrid({k: honest(k) for k in NODES}), model(1), num_rounds=1, timeout=20, evaluate_fn=first
+        MemoryGrid({k: honest(k) for k in NODES}), model(1), num_rounds=1, timeout=600, evaluate_fn=first
     )
     assert len(values) == 3
     assert values[0] != values[1] == result.evaluate_metrics_serverapp[0]["sum"]
@@ -154,7 +155,9 @@ def test_a_damaged_evaluation_is_made_again(tmp_path):
     assert {round_in(message) for message in grid.sent} == {2}
 
 
-def test_evaluations_without_a_result_are_not_asked_for_again(tmp_path):
+def test_evaluations_without_a_result_are_not_asked_for_again(tmp_path, monkeypatch):
+    skip_waiting(monkeypatch)
+
     def mute(message):
         return honest(1)(message) if message.metadata.message_type == "train" else None
 
@@ -175,7 +178,7 @@ def test_a_damaged_state_costs_a_round_and_not_the_run(tmp_path):
 def test_a_folder_in_use_is_refused(tmp_path):
     run(tmp_path, 1)
     other = strategy(tmp_path)
-    other.keeper.prepare(model())
+    other.state.prepare(model())
     held = StateFolder.claim(tmp_path, other.config())
     try:
         with pytest.raises(OutputError, match="in use by another run"):
@@ -198,10 +201,10 @@ def test_lost_checkpoints_are_refused_and_the_audit_stays(tmp_path):
     before = (tmp_path / "audit.jsonl").read_bytes()
     shutil.rmtree(tmp_path / "checkpoint")
     for _ in range(2):
-        with pytest.raises(StateError, match=r"tells of 3 rounds, but there is no state .* Put that folder back"):
+        with pytest.raises(StateError, match=r"has 3 rounds, but .* has no state of them.* Restore that folder"):
             run(tmp_path, 3)
     (tmp_path / "checkpoint").mkdir()
-    with pytest.raises(StateError, match="tells of 3 rounds"):
+    with pytest.raises(StateError, match="has 3 rounds"):
         run(tmp_path, 3)
     assert (tmp_path / "audit.jsonl").read_bytes() == before
 
@@ -209,7 +212,7 @@ def test_lost_checkpoints_are_refused_and_the_audit_stays(tmp_path):
 def test_a_lost_checkpoint_of_the_only_round_is_refused(tmp_path):
     run(tmp_path, 1)
     shutil.rmtree(tmp_path / "checkpoint")
-    with pytest.raises(StateError, match="tells of 1 rounds"):
+    with pytest.raises(StateError, match="has 1 rounds"):
         run(tmp_path, 1)
 
 
@@ -251,11 +254,11 @@ def decisions(path):
 def test_reputation_is_kept_under_the_key_when_the_node_id_changes(tmp_path):
     keys = {k: b"key of %d" % k for k in NODES}
     made = strategy(tmp_path, selector="all")
-    made.start(MemoryGrid({k: honest(k) for k in NODES}, keys=keys), model(), num_rounds=1, timeout=20)
+    made.start(MemoryGrid({k: honest(k) for k in NODES}, keys=keys), model(), num_rounds=1, timeout=600)
     moved = {100 + k: honest(k) for k in NODES}
     again = strategy(tmp_path, selector="all")
     grid = MemoryGrid(moved, keys={100 + k: key for k, key in keys.items()})
-    again.start(grid, model(), num_rounds=2, timeout=20)
+    again.start(grid, model(), num_rounds=2, timeout=600)
     assert list(again.defense.reputation) == sorted(key_name(k) for k in NODES)
 
 
@@ -271,5 +274,5 @@ def test_the_state_holds_no_pickle_and_names_its_configuration(tmp_path):
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = RobustStrategy("fedavg", fraction_evaluate=0.0)
-    made.start(MemoryGrid({k: honest(k) for k in NODES}), model(), num_rounds=1, timeout=20)
+    made.start(MemoryGrid({k: honest(k) for k in NODES}), model(), num_rounds=1, timeout=600)
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""What the server does: the strategy instead of FedAvg, and nothing else."""
+"""The server: it uses the strategy in place of FedAvg."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the federation, and write down how good the model was after every round."""
+    """Run the federation, and write the accuracy after every round."""
     config = context.run_config
     seed = int(str(config["seed"]))
 
@@ -39,7 +39,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def make_strategy(config: Mapping[str, Any]) -> Strategy:
-    """Return the strategy that the run's configuration asks for."""
+    """Return the strategy that the run's configuration names."""
     nodes, seed, name = int(config["min-available-nodes"]), int(config["seed"]), str(config["strategy"])
     if name == "fedavg":
         return FedAvg(min_available_nodes=nodes, fraction_evaluate=0.0)
@@ -57,7 +57,7 @@ def make_strategy(config: Mapping[str, Any]) -> Strategy:
 
 
 def write_results(path: Path, result: Result, strategy: Strategy) -> None:
-    """Write the accuracy of every round, and what is believed of whom."""
+    """Write the accuracy of every round, and the reputations."""
     reputation = strategy.defense.reputation if isinstance(strategy, RobustStrategy) else {}
     summary = {
         "accuracy": {number: record["accuracy"] for number, record in result.evaluate_metrics_serverapp.items()},

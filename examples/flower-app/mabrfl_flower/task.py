@@ -1,4 +1,4 @@
-"""The task: scikit-learn's digits, dealt out unevenly; data and model are those of ``mabrfl run --dataset digits``."""
+"""The task: scikit-learn's digits, split unevenly; data and model are those of ``mabrfl run --dataset digits``."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def digits() -> Dataset:
 
 @cache
 def settings(seed: int, clients: int) -> ResolvedConfig:
-    """Return how the data is dealt out and how a client trains: mabrfl's defaults for the digits."""
+    """Return the settings of the split and of training: mabrfl's defaults for the digits."""
     return resolve(RunConfig(dataset="digits", clients=clients, seed=seed))
 
 
 @cache
 def parts(seed: int, clients: int) -> list[NDArray[np.int64]]:
-    """Return which training examples each client has."""
+    """Return the training examples of each client."""
     return partition_of(settings(seed, clients), digits())
 
 
@@ -45,12 +45,12 @@ def make_model(seed: int) -> nn.Module:
 
 
 def is_attacker(partition: int, clients: int, share: float, seed: int) -> bool:
-    """Whether the client with this part of the data is one of the attackers."""
+    """Return whether the client with this partition is an attacker."""
     return partition in choose_attackers(clients, int(share * clients), seed=seed)
 
 
 def train(arrays: ArrayRecord, *, partition: int, clients: int, seed: int, round_number: int, flip: bool) -> nn.Module:
-    """Train on a client's own part of the data; with ``flip`` on wrong labels. Return the network."""
+    """Train on a client's own data, with ``flip`` on wrong labels, and return the network."""
     data, run = digits(), settings(seed, clients)
     examples = parts(seed, clients)[partition]
     labels = data.num_classes - 1 - data.train_labels if flip else data.train_labels
@@ -71,7 +71,7 @@ def train(arrays: ArrayRecord, *, partition: int, clients: int, seed: int, round
 
 
 def num_examples(partition: int, clients: int, seed: int) -> int:
-    """Return how many examples a client has."""
+    """Return the number of a client's examples."""
     return len(parts(seed, clients)[partition])
 
 

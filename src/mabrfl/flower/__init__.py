@@ -1,11 +1,14 @@
-"""Flower strategies that survive bad clients and remember them.
+"""Flower strategies that tolerate bad clients and remember them. Needs the extra ``mabrfl[flower]``.
 
-Needs the extra ``mabrfl[flower]``. The adapter only moves messages: what is believed of whom, and where the model
-moves, is decided by the same :class:`mabrfl.Defense` that the simulator calls.
+- :class:`MabRflStrategy`: the method of this package, with all its options.
+- :class:`RobustStrategy`: any other defense of the catalogue, or one of your own.
+- :func:`by_public_key`, :class:`ClaimedIdentity`: the identity under which a node's reputation is kept.
+
+The strategies only move messages. The same :class:`mabrfl.Defense` as in the simulator decides about clients and model.
 """
 
 try:
-    import flwr.serverapp  # noqa: F401 (only to say what is missing)
+    import flwr.serverapp  # noqa: F401 (only for the message below)
 except ImportError as error:  # pragma: no cover (the tests have Flower)
     raise ImportError("mabrfl.flower needs Flower 1.38 or newer: pip install 'mabrfl[flower]'") from error
 

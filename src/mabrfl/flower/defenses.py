@@ -62,9 +62,9 @@ def _as_it_is(defense: Defense, given: Sequence[str]) -> Defense:
 
 
 def describe(defense: Defense) -> dict[str, Any]:
-    """Return the parts of a defense, as plain values, before its first round.
+    """Return the settings and parts of a defense as plain values, before its first round.
 
-    Its reputation and its memory are parts of it: a defense that has run rounds is another one.
+    Its reputations and memory are included: a defense that has run rounds is a different one.
     """
     description = described(defense)
     parts = description if isinstance(description, dict) else {}
@@ -78,11 +78,11 @@ def refuse_undescribed(description: Mapping[str, Any]) -> None:
     Raises
     ------
     ConfigError
-        Naming the first of them.
+        It names the first of them.
     """
     for place, kind in undescribed(description):
         raise ConfigError(
-            f"with state_dir, a restart must be able to tell whether {place} is still the same, and of {kind} it "
-            "cannot: give a function of a module (functools.partial adds arguments), an object with its settings as "
+            f"with state_dir, {place} must be comparable after a restart, and {kind} is not: "
+            "give a function of a module (functools.partial adds arguments), an object with its settings as "
             "attributes, or one with a method describe() that returns them as plain values"
         )

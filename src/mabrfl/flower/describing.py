@@ -1,7 +1,7 @@
-"""Any object as plain values, so that two can be compared by a hash, today and after a restart.
+"""Descriptions of objects as plain values, so that two can be compared by a hash, even after a restart.
 
-Settings count, code does not: a function is its name, an object its class and attributes. What has neither a name nor
-attributes to look at (a lambda, a closure, an open file) is marked; :func:`undescribed` finds the marks.
+Settings count, code does not: a function is described by its name, an object by its class and attributes. An object
+with neither (a lambda, a closure, an open file) is marked; :func:`undescribed` lists the marks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MADE_IN_PYTHON = 1 << 9
 
 
 def described(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """Return what a value is, as plain values. A class may say so itself with a method ``describe()``.
+    """Return a description of a value as plain values. A class may supply its own with a method ``describe()``.
 
     Examples
     --------
@@ -46,21 +46,21 @@ def described(value: Any, above: tuple[int, ...] = ()) -> Any:
     return _compound(value, (*above, id(value)))
 
 
-def undescribed(told: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Yield where in a description something could not be described, and what it is."""
-    if isinstance(told, Mapping):
-        if set(told) == {_MARK}:
-            yield place, told[_MARK]
+def undescribed(description: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the place and the kind of everything in a description that could not be described."""
+    if isinstance(description, Mapping):
+        if set(description) == {_MARK}:
+            yield place, description[_MARK]
         else:
-            for name, entry in told.items():
+            for name, entry in description.items():
                 yield from undescribed(entry, f"{place}.{name}" if place else name)
-    elif isinstance(told, list):
-        for number, entry in enumerate(told):
+    elif isinstance(description, list):
+        for number, entry in enumerate(description):
             yield from undescribed(entry, f"{place}[{number}]")
 
 
 def differences(one: Any, two: Any, place: str = "") -> Iterator[str]:
-    """Yield where two descriptions differ."""
+    """Yield the places where two descriptions differ."""
     if isinstance(one, Mapping) and isinstance(two, Mapping):
         for name in sorted({*one, *two}):
             yield from differences(one.get(name), two.get(name), f"{place}.{name}" if place else name)
@@ -129,9 +129,9 @@ def _array(value: Any) -> Any:
 
 
 def _named(value: Any, above: tuple[int, ...]) -> Any:
-    """Describe a class or function by its name, if that says which it is."""
+    """Describe a class or function by its name, if the name leads back to it."""
     name = kind_of(value)
-    if isinstance(value, type) or _found_as(value, name):
+    if isinstance(value, type) or _is_named(value, name):
         return name
     if "<lambda>" in name or not isinstance(value, types.FunctionType) or value.__closure__:
         return {_MARK: name}
@@ -139,12 +139,12 @@ def _named(value: Any, above: tuple[int, ...]) -> Any:
     return {"function": name, "defaults": described(defaults, above)} if any(defaults) else name
 
 
-def _found_as(value: Any, name: str) -> bool:
+def _is_named(value: Any, name: str) -> bool:
     module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module)
+    target: Any = sys.modules.get(module)
     for part in path.split("."):
-        found = getattr(found, part, None)
-    return found is value
+        target = getattr(target, part, None)
+    return target is value
 
 
 def _object(value: Any, above: tuple[int, ...]) -> Any:
@@ -161,24 +161,24 @@ def _object(value: Any, above: tuple[int, ...]) -> Any:
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:
-    """Return an object's settings: what its constructor took, and its public attributes.
+    """Return an object's settings: the arguments of its constructor, and its public attributes.
 
-    Other private attributes are what it remembers. They count only where an argument of the constructor is not
-    found among the attributes, under its name or with an underscore before it.
+    Other private attributes are its memory. They count only if an argument of the constructor is not among the
+    attributes, under its name or with an underscore before it.
     """
     slots = {name for kind in type(value).__mro__ for name in _slots(kind)}
     kinds = type(value).__mro__[:-1]
     bare = not hasattr(value, "__dict__") and not any("__slots__" in kind.__dict__ for kind in kinds)
     if bare or any(not kind.__flags__ & _MADE_IN_PYTHON for kind in kinds):
-        return None  # a class from C may hold what no attribute shows
-    found = {name: getattr(value, name) for name in sorted(slots) if hasattr(value, name)} | getattr(
+        return None  # a class from C may have settings that no attribute shows
+    attributes = {name: getattr(value, name) for name in sorted(slots) if hasattr(value, name)} | getattr(
         value, "__dict__", {}
     )
-    taken = _arguments(type(value))
-    held = {name if name in found else f"_{name}" for name in taken or ()}
-    if taken is not None and held <= set(found):
-        found = {name: entry for name, entry in found.items() if name in held or not name.startswith("_")}
-    return {name.removeprefix("_"): entry for name, entry in found.items()}
+    arguments = _arguments(type(value))
+    held = {name if name in attributes else f"_{name}" for name in arguments or ()}
+    if arguments is not None and held <= set(attributes):
+        attributes = {name: entry for name, entry in attributes.items() if name in held or not name.startswith("_")}
+    return {name.removeprefix("_"): entry for name, entry in attributes.items()}
 
 
 def _slots(kind: type) -> list[str]:

@@ -1,4 +1,4 @@
-"""Fetching replies one by one, each in its own time, without waiting for those that stall."""
+"""Fetching replies one by one in threads, so that a fetch that blocks delays no other."""
 
 from __future__ import annotations
 
@@ -12,71 +12,89 @@ from typing import Protocol
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from mabrfl.flower.inflation import bounded
-from mabrfl.flower.problems import SetAside, undecodable
+from mabrfl.flower.internals import limited_unpacking
+from mabrfl.flower.problems import UnusableReply, undecodable
 
 _UNPACKING = ("inflate", "inflate_object_from_contents")
 
 
 @dataclass(frozen=True)
-class Catch:
-    """What one look for the reply to a message brought.
+class FetchResult:
+    """The result of one look for the reply to a message.
 
     Attributes
     ----------
     replies
-        What there was; among it may be replies to other messages.
+        The replies that were there; some may answer other messages.
     settled
-        Whether there is nothing more to come.
+        Whether no more replies to this message are expected.
     """
 
     replies: list[Message]
     settled: bool
 
 
-class Source(Protocol):
-    """Where replies come from."""
+class ReplySource(Protocol):
+    """Where replies come from.
 
-    def fetch(self, message_id: str) -> Catch:
-        """Return what there is for one message; raise SetAside if that cannot be used."""
+    Attributes
+    ----------
+    may_block
+        Whether a fetch may wait for a reply that is not complete.
+    """
 
-    def unfinished(self, message_id: str) -> bool:
-        """Whether a reply was begun and is not complete."""
+    may_block: bool
+
+    def fetch(self, message_id: str) -> FetchResult:
+        """Return the replies to one message that are there; raise UnusableReply if one cannot be used."""
+
+    def incomplete(self, message_id: str) -> bool:
+        """Return whether a reply was announced and is not complete."""
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Start no further requests."""
 
 
-class AnyGrid:
-    """Replies from a grid that unpacks them by itself: the simulation engine's, say, or one of the user's own."""
+class GridSource:
+    """Replies from any grid, by ``pull_messages``: the grid unpacks them itself.
 
-    def __init__(self, grid: Grid, limit: int | None) -> None:
+    Parameters
+    ----------
+    grid
+        The simulation engine's grid, say, or one of the user's own.
+    max_bytes
+        The largest size of a reply's arrays; no limit if None.
+    """
+
+    may_block = True
+
+    def __init__(self, grid: Grid, max_bytes: int | None) -> None:
         self.grid = grid
-        self.limit = limit
+        self.max_bytes = max_bytes
 
-    def fetch(self, message_id: str) -> Catch:
-        """Return what there is for one message."""
+    def fetch(self, message_id: str) -> FetchResult:
+        """Return the replies to one message that are there."""
         try:
-            with bounded(self.limit):
-                found = list(self.grid.pull_messages([message_id]))
-        except (MemoryError, SetAside):
+            with limited_unpacking(self.max_bytes):
+                replies = list(self.grid.pull_messages([message_id]))
+        except (MemoryError, UnusableReply):
             raise
         except Exception as error:
             if _while_unpacking(error):
                 raise undecodable(error) from None
             raise
-        return Catch(found, bool(found))
+        return FetchResult(replies, bool(replies))
 
-    def unfinished(self, message_id: str) -> bool:  # noqa: ARG002 (such a grid does not tell)
-        """Whether a reply was begun; that is not known here."""
+    def incomplete(self, message_id: str) -> bool:  # noqa: ARG002 (a grid does not say)
+        """Return whether a reply was announced; a grid does not say."""
         return False
 
     def stop(self) -> None:
-        """Begin nothing more: there is nothing to do."""
+        """Start no further requests; there are none."""
 
 
 def _while_unpacking(error: Exception) -> bool:
-    """Whether an exception comes from Flower's unpacking of what a client sent, and not from network or code."""
+    """Return whether Flower raised an exception while it unpacked a reply; it may also come from network or code."""
     trace = error.__traceback__
     while trace is not None:
         frame = trace.tb_frame
@@ -87,60 +105,60 @@ def _while_unpacking(error: Exception) -> bool:
 
 
 @dataclass(frozen=True)
-class Report:
-    """What became of one fetch."""
+class CompletedFetch:
+    """The end of one fetch: its result or its error."""
 
     message_id: str
-    catch: Catch | None = None
+    result: FetchResult | None = None
     error: BaseException | None = None
 
 
-class _Hand(threading.Thread):
-    """Fetches what it is told to. A daemon: it never keeps the process from ending."""
+class _FetchThread(threading.Thread):
+    """Fetches the replies to the messages in its queue. A daemon: it never keeps the process from ending."""
 
-    def __init__(self, fetch: Callable[[str], Catch], done: queue.SimpleQueue[Report]) -> None:
+    def __init__(self, fetch: Callable[[str], FetchResult], completed: queue.SimpleQueue[CompletedFetch]) -> None:
         super().__init__(name="mabrfl-fetch", daemon=True)
-        self.orders: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._fetch, self._done = fetch, done
+        self.message_ids: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._fetch, self._completed = fetch, completed
 
     def run(self) -> None:
-        while (message_id := self.orders.get()) is not None:
+        while (message_id := self.message_ids.get()) is not None:
             try:
-                report = Report(message_id, self._fetch(message_id))
-            except BaseException as error:  # noqa: BLE001 (whoever waits for the report raises it)
-                report = Report(message_id, error=error)
-            self._done.put(report)
-            del report
+                completed = CompletedFetch(message_id, self._fetch(message_id))
+            except BaseException as error:  # noqa: BLE001 (it is raised again in the thread that waits)
+                completed = CompletedFetch(message_id, error=error)
+            self._completed.put(completed)
+            del completed
 
 
-class Crew:
-    """Threads that fetch: one, as long as none stalls."""
+class FetchPool:
+    """Threads that fetch replies: one, as long as no fetch blocks."""
 
-    def __init__(self, fetch: Callable[[str], Catch]) -> None:
+    def __init__(self, fetch: Callable[[str], FetchResult]) -> None:
         self._fetch = fetch
-        self._done: queue.SimpleQueue[Report] = queue.SimpleQueue()
-        self._idle: list[_Hand] = []
-        self.busy: dict[str, _Hand] = {}
+        self._completed: queue.SimpleQueue[CompletedFetch] = queue.SimpleQueue()
+        self._idle: list[_FetchThread] = []
+        self.busy: dict[str, _FetchThread] = {}
 
     def start(self, message_id: str) -> None:
-        """Begin to fetch."""
+        """Start to fetch the reply to a message."""
         if not self._idle:
-            self._idle.append(_Hand(self._fetch, self._done))
+            self._idle.append(_FetchThread(self._fetch, self._completed))
             self._idle[0].start()
-        hand = self.busy[message_id] = self._idle.pop()
-        hand.orders.put(message_id)
+        thread = self.busy[message_id] = self._idle.pop()
+        thread.message_ids.put(message_id)
 
-    def reports(self, until: float, message_id: str | None = None) -> Iterator[Report]:
-        """Yield what is reported until a time, or until this message is done with."""
+    def completed(self, until: float, message_id: str | None = None) -> Iterator[CompletedFetch]:
+        """Yield fetches as they end, until a time, or until this message's fetch has ended."""
         while message_id is None or message_id in self.busy:
             try:
-                report = self._done.get(timeout=min(max(until - time.monotonic(), 0.0), threading.TIMEOUT_MAX))
+                fetch = self._completed.get(timeout=min(max(until - time.monotonic(), 0.0), threading.TIMEOUT_MAX))
             except queue.Empty:
                 return
-            self._idle.append(self.busy.pop(report.message_id))
-            yield report
+            self._idle.append(self.busy.pop(fetch.message_id))
+            yield fetch
 
-    def dismiss(self) -> None:
-        """Let everybody go; whoever is busy goes when done."""
-        for hand in (*self._idle, *self.busy.values()):
-            hand.orders.put(None)
+    def close(self) -> None:
+        """End all threads; a busy one ends after its fetch."""
+        for thread in (*self._idle, *self.busy.values()):
+            thread.message_ids.put(None)

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mabrfl.errors import ConfigError
-from mabrfl.flower.metrics import AggregateMetrics
-from mabrfl.flower.node_identity import by_public_key
+from mabrfl.flower.client_evaluation import AggregateMetrics
+from mabrfl.flower.node_identity import Identify, by_public_key
 from mabrfl.flower.schema import BUFFER_SUFFIXES
 from mabrfl.flower.strategy import RobustStrategy
 from mabrfl.mab.presets import DEFAULT_PRESET, memory_option
 from mabrfl.protocols import Selector
 
-if TYPE_CHECKING:
-    from mabrfl.flower.node_identity import Identify
-
 
 class MabRflStrategy(RobustStrategy):
-    """MAB-RFL: clients that lie are found out, remembered by their key, and invited less and less.
+    """MAB-RFL: clients that lie are detected, remembered by their key, and selected less and less often.
 
     Parameters
     ----------
     preset
         See :class:`mabrfl.MabRfl`; the library's default if left out.
     momenta
-        False remembers no update of any client (``memory=0``; ``history=0`` in the presets ``paper`` and
+        False stores no momentum of any client (``memory=0``; ``history=0`` in the presets ``paper`` and
         ``reference``): the server then needs 4 d bytes less for every client ever seen, and judges each
-        update by this round alone.
+        update by the present round only.
     selector
-        Another selector than the method's own.
+        A selector in place of the method's own.
     dataset, seed, fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes
         See :class:`~mabrfl.flower.RobustStrategy`, also for those that follow.
     **options

@@ -1,4 +1,4 @@
-"""Who a node is: the name under which its reputation is kept, from round to round and from run to run."""
+"""The identity of a node: the name under which its reputation is kept over rounds and runs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from flwr.app import ConfigRecord, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from mabrfl.flower.dispatch import write_messages
+from mabrfl.flower.messages import write_messages
 from mabrfl.rng import ClientId
 from mabrfl.updates import as_client_id, canonical
-
-if TYPE_CHECKING:
-    from flwr.proto.node_pb2 import NodeInfo
-
-    Identify = Callable[[Grid, Sequence[NodeInfo]], Mapping[int, ClientId]]
 
 log = logging.getLogger("flwr")
 
@@ -28,12 +23,27 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 _LOOKS_BETWEEN_LINES = 10
 
 
-def by_public_key(grid: Grid, nodes: Sequence[NodeInfo]) -> dict[int, ClientId]:  # noqa: ARG001 (one of several)
+class NodeInfo(Protocol):
+    """An entry of ``Grid.get_nodes``."""
+
+    @property
+    def node_id(self) -> int:
+        """The id of the node."""
+
+    @property
+    def public_key(self) -> bytes:
+        """The public key of the node; empty if it has none."""
+
+
+Identify = Callable[[Grid, Sequence[NodeInfo]], Mapping[int, ClientId]]
+"""Returns the identity of each node by its node id."""
+
+
+def by_public_key(grid: Grid, nodes: Sequence[NodeInfo]) -> dict[int, ClientId]:  # noqa: ARG001 (the signature of Identify)
     """Name each node by the SHA-256 of its public key; one without a key by its node id.
 
     With SuperNode authentication the key is the registered one, and the name survives restarts of node, SuperLink
-    and server. Without it every start of a SuperNode makes a new key, so that a name lasts as long as a connection,
-    and whoever restarts has a clean slate.
+    and server. Without it every start of a SuperNode makes a new key: a node that restarts loses its reputation.
     """
     return {
         node.node_id: (
@@ -44,16 +54,16 @@ def by_public_key(grid: Grid, nodes: Sequence[NodeInfo]) -> dict[int, ClientId]:
 
 
 class ClaimedIdentity:
-    """Ask the nodes who they are and believe them. **For experiments only**: a liar says what it likes.
+    """Ask the nodes for their names and believe them. **For experiments only**: a liar can claim any name.
 
     In Flower's simulation engine ids and keys are random in every run; with this, the clients of an experiment are
     called 0 to K-1 as in mabrfl's own simulator, and the same seed selects the same clients. The ClientApp answers a
-    query with a ``ConfigRecord`` that holds ``key``.
+    query with a ``ConfigRecord`` that contains ``key``.
 
     Parameters
     ----------
     key
-        Which entry of the answer is the name.
+        The entry of the answer that is the name.
     timeout
         Seconds to wait for answers. A node that does not answer is asked again in the next round.
     """
@@ -64,7 +74,7 @@ class ClaimedIdentity:
         self._known: dict[int, ClientId] = {}
 
     def __call__(self, grid: Grid, nodes: Sequence[NodeInfo]) -> dict[int, ClientId]:
-        """Return the names of the nodes that said one."""
+        """Return the names of the nodes that answered."""
         asked = [node.node_id for node in nodes if node.node_id not in self._known]
         content = RecordDict({"config": ConfigRecord()})
         messages = write_messages(content, asked, MessageType.QUERY, self.timeout)
@@ -88,20 +98,20 @@ def _claim(content: RecordDict, key: str) -> ClientId | None:
 
 
 @dataclass(frozen=True)
-class Roster:
-    """The nodes that are online: who they are, and what was odd about them."""
+class OnlineNodes:
+    """The nodes that are online, by identity, and irregularities among them."""
 
     node_of: Mapping[ClientId, int]
     events: tuple[str, ...] = ()
 
     @property
     def clients(self) -> list[ClientId]:
-        """Everybody who could take part, in canonical order."""
+        """All identities, in canonical order."""
         return canonical(self.node_of)
 
 
-def call_roll(grid: Grid, identify: Identify, at_least: int) -> Roster:
-    """Wait until enough nodes are online, and say who they are; two nodes of one name are both left out."""
+def wait_for_nodes(grid: Grid, identify: Identify, at_least: int) -> OnlineNodes:
+    """Wait until enough nodes are online, and identify them; nodes that share a name are all left out."""
     looks = 0
     while len(nodes := list(grid.get_nodes())) < at_least:
         if looks % _LOOKS_BETWEEN_LINES == 0:
@@ -109,11 +119,11 @@ def call_roll(grid: Grid, identify: Identify, at_least: int) -> Roster:
         looks += 1
         time.sleep(_SECONDS_BETWEEN_LOOKS)
     names = dict(identify(grid, nodes))
-    times = Counter(names.values())
-    node_of = {name: node for node, name in names.items() if times[name] == 1}
+    counts = Counter(names.values())
+    node_of = {name: node for node, name in names.items() if counts[name] == 1}
     events = []
     if len(node_of) < len(names):
         events.append(f"identity-used-twice: {len(names) - len(node_of)} nodes left out")
     if len(names) < len(nodes):
         events.append(f"identity-unknown: {len(nodes) - len(names)} nodes left out")
-    return Roster(node_of, tuple(events))
+    return OnlineNodes(node_of, tuple(events))

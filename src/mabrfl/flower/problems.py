@@ -1,4 +1,4 @@
-"""What can be wrong with a reply."""
+"""Reasons why a reply is not used."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ ProblemReason = Literal[
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a reply is set aside, or that there is none.
+    """Why a reply is not used, or that there is none.
 
     Attributes
     ----------
     reason
         One word for programs.
     detail
-        One sentence for people. It may hold a client's own words: escape it before it is shown.
+        One sentence for people. It may contain text from a client: escape it before it is shown.
     blamed
-        Whether it costs reputation. Content that is bad does; an error, a late or a missing reply never does.
+        Whether it costs reputation. Bad content does; an error, a late or a missing reply never does.
     """
 
     reason: ProblemReason
@@ -45,7 +45,7 @@ class Problem:
     blamed: bool
 
 
-class SetAside(Exception):  # noqa: N818 (it names the reply's state, and never leaves this package)
+class UnusableReply(Exception):  # noqa: N818 (it never leaves this package)
     """A reply cannot be used."""
 
     def __init__(self, problem: Problem) -> None:
@@ -53,13 +53,13 @@ class SetAside(Exception):  # noqa: N818 (it names the reply's state, and never 
         self.problem = problem
 
 
-class Malformed(SetAside):
-    """A reply's content is bad; it is quarantined and its sender blamed."""
+class MalformedReply(UnusableReply):
+    """The content of a reply is bad: the reply is quarantined and its sender blamed."""
 
     def __init__(self, reason: ProblemReason, detail: str) -> None:
         super().__init__(Problem(reason, detail, blamed=True))
 
 
-def undecodable(error: Exception) -> Malformed:
-    """Return what is to be said of a reply that could not be unpacked."""
-    return Malformed("undecodable", f"cannot be unpacked: {type(error).__name__}: {error!s:.1000}")
+def undecodable(error: Exception) -> MalformedReply:
+    """Return the problem of a reply that could not be unpacked."""
+    return MalformedReply("undecodable", f"cannot be unpacked: {type(error).__name__}: {error!s:.1000}")

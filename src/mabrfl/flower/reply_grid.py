@@ -1,7 +1,7 @@
-"""A grid that fetches and checks replies one by one, so that a bad one costs its sender alone.
+"""A grid that fetches and checks replies one by one, so that a bad reply costs only its sender.
 
-Flower's own grid unpacks all replies of a poll together: an exception on the way (an array whose shape is a string,
-say) ends the run, and takes with it the replies of that poll that were good. It keeps them all until the last has come.
+Flower's own grid unpacks all replies of a poll together: one exception (an array whose shape is a string, say) ends
+the run and loses the good replies of that poll. It also keeps all replies until the last one has come.
 """
 
 from __future__ import annotations
@@ -9,26 +9,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from mabrfl.flower.contract import Finding, without_arrays
-from mabrfl.flower.fetching import AnyGrid, Catch, Crew, Report, Source
-from mabrfl.flower.problems import Problem, SetAside
-from mabrfl.flower.schema import Bound
-from mabrfl.flower.wire import Wire
-
-if TYPE_CHECKING:
-    from flwr.proto.node_pb2 import NodeInfo
-    from flwr.supercore.run import Run
+from mabrfl.flower import internals
+from mabrfl.flower.fetching import CompletedFetch, FetchPool, FetchResult, GridSource, ReplySource
+from mabrfl.flower.problems import Problem, UnusableReply
+from mabrfl.flower.reply_checks import CheckResult, without_arrays
+from mabrfl.flower.schema import ReplyLimits
+from mabrfl.flower.superlink_source import SuperLinkSource
 
 PULL_SECONDS = 3.0
-"""Between two polls, where the grid does not say; as Flower's own."""
+"""Between two polls, if the grid has no ``pull_interval``; the same as in Flower's own grid."""
 
 PATIENCE_SECONDS = 1.0
-"""After which a fetch from a grid that may wait is left to itself, and the next one begun."""
+"""After which a fetch that blocks is left running, and the next one started."""
 
 _TRIES = 3
 
@@ -40,34 +37,33 @@ class OneByOneGrid(Grid):
     ----------
     inner
         The other grid.
-    bound
-        The most that a reply may take; no bound if left out.
-    examine
-        Called with each reply to a train message as soon as it is there. Of every reply, only the records that are no
-        arrays are handed on.
+    limits
+        The largest size of a reply; no limit if left out.
+    check
+        Called with each reply to a train message as soon as it is there. Replies are returned without their arrays.
 
     Attributes
     ----------
-    findings
-        By message id, what examining the reply came to, or why there is none; of the last :meth:`send_and_receive`.
+    results
+        By message id, the result of the check, or why there is no reply; of the last :meth:`send_and_receive`.
     """
 
     def __init__(
-        self, inner: Grid, bound: Bound | None = None, examine: Callable[[RecordDict], Finding] | None = None
+        self, inner: Grid, limits: ReplyLimits | None = None, check: Callable[[RecordDict], CheckResult] | None = None
     ) -> None:
         self.inner = inner
-        self.bound = bound
-        self.examine = examine
-        self.findings: dict[str, Finding] = {}
-        self._examined: set[str] = set()
+        self.limits = limits
+        self.check = check
+        self.results: dict[str, CheckResult] = {}
+        self._checked: set[str] = set()
         self._stalled: set[int] = set()
 
-    def set_run(self, run: Run) -> None:
+    def set_run(self, run: Any) -> None:
         """Set the run of the grid."""
         self.inner.set_run(run)
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Any:
         """Run information."""
         return self.inner.run
 
@@ -79,7 +75,7 @@ class OneByOneGrid(Grid):
         """Get node ids."""
         return self.inner.get_node_ids()
 
-    def get_nodes(self) -> Iterable[NodeInfo]:
+    def get_nodes(self) -> Iterable[Any]:
         """Get nodes."""
         return self.inner.get_nodes()
 
@@ -96,62 +92,63 @@ class OneByOneGrid(Grid):
 
         Nodes that announced a reply and did not deliver it in time are asked last the next time.
         """
-        self.findings, self._examined = {}, set()
+        self.results, self._checked = {}, set()
         messages = list(messages)
         ids = [message_id for message_id in self.inner.push_messages(messages) if message_id]
         sent = {message.metadata.message_id: message for message in messages}
         replies: list[Message] = []
 
-        def take(found: list[Message]) -> None:
-            replies.extend(self._taken(found, sent))
+        def take(received: list[Message]) -> None:
+            replies.extend(self._take(received, sent))
 
         node_of = {message_id: sent[message_id].metadata.dst_node_id for message_id in ids if message_id in sent}
         ids.sort(key=lambda message_id: node_of.get(message_id) in self._stalled)
-        collection = _Collection(self._source(), ids, take, self.findings)
+        collection = _Collection(self._source(), ids, take, self.results)
         try:
             collection.run(timeout, getattr(self.inner, "pull_interval", PULL_SECONDS))
         finally:
             self._stalled -= set(node_of.values())
             self._stalled |= {node_of[message_id] for message_id in collection.stalled if message_id in node_of}
-        place = {message_id: k for k, message_id in enumerate(sent)}
-        return sorted(replies, key=lambda reply: place.get(reply.metadata.reply_to_message_id, len(place)))
+        position = {message_id: k for k, message_id in enumerate(sent)}
+        return sorted(replies, key=lambda reply: position.get(reply.metadata.reply_to_message_id, len(position)))
 
-    def _source(self) -> Source:
-        if self.bound is not None and Wire.suits(self.inner):
-            return Wire(self.inner, self.bound)
-        return AnyGrid(self.inner, None if self.bound is None else self.bound.data)
+    def _source(self) -> ReplySource:
+        if self.limits is None:
+            return GridSource(self.inner, None)
+        link = internals.connect(self.inner)
+        return GridSource(self.inner, self.limits.data) if link is None else SuperLinkSource(link, self.limits)
 
-    def _taken(self, found: list[Message], sent: dict[str, Message]) -> list[Message]:
-        """Examine replies to train messages, each under the message that it answers, and let go of their arrays.
+    def _take(self, received: list[Message], sent: dict[str, Message]) -> list[Message]:
+        """Check replies to train messages, and drop the arrays of all replies.
 
-        Of several replies to one message none is examined: it cannot be known which is meant.
+        If there are several replies to one message, no result is kept: nobody can know which one is meant.
         """
-        for reply in found:
+        for reply in received:
             if not reply.has_content():
                 continue
             answered = reply.metadata.reply_to_message_id
-            asked = answered in sent and sent[answered].metadata.message_type.split(".")[0] == MessageType.TRAIN
-            if self.examine is not None and asked:
-                if answered in self._examined:
-                    self.findings.pop(answered, None)
+            is_train = answered in sent and sent[answered].metadata.message_type.split(".")[0] == MessageType.TRAIN
+            if self.check is not None and is_train:
+                if answered in self._checked:
+                    self.results.pop(answered, None)
                 else:
-                    self.findings[answered] = self.examine(reply.content)
-                self._examined.add(answered)
-            reply.content = _lightened(reply.content)
-        return found
+                    self.results[answered] = self.check(reply.content)
+                self._checked.add(answered)
+            reply.content = _drop_arrays(reply.content)
+        return received
 
 
-def _lightened(content: Any) -> RecordDict:
-    """Return a reply's other records, and empty those of arrays.
+def _drop_arrays(content: Any) -> RecordDict:
+    """Return a reply's other records, and empty its records of arrays.
 
-    Flower's ``RecordDict`` is part of a cycle: without that, arrays would stay until Python looks for garbage.
+    Flower's ``RecordDict`` is part of a reference cycle: arrays would stay until Python's garbage collection.
     """
-    if not isinstance(content, RecordDict):  # Flower's unpacking does not make sure of it
+    if not isinstance(content, RecordDict):  # Flower does not check it when it unpacks
         return RecordDict()
-    rest = without_arrays(content)
+    others = without_arrays(content)
     for record in content.array_records.values():
         record.clear()
-    return rest
+    return others
 
 
 class _Collection:
@@ -159,88 +156,88 @@ class _Collection:
 
     def __init__(
         self,
-        source: Source,
+        source: ReplySource,
         message_ids: list[str],
         take: Callable[[list[Message]], None],
-        findings: dict[str, Finding],
+        results: dict[str, CheckResult],
     ) -> None:
         self.source = source
         self.waiting = message_ids
         self.total = len(message_ids)
         self.take = take
-        self.findings = findings
-        self.crew = Crew(source.fetch)
+        self.results = results
+        self.pool = FetchPool(source.fetch)
         self.stalled: list[str] = []
         self._deadline = math.inf
         self._patience = math.inf
         self._failures: dict[str, list[Exception]] = {}
 
     def run(self, timeout: float | None, pause: float) -> None:
-        """Look for replies until all are there or the time is over; a fetch that stalls is not waited for."""
-        if isinstance(self.source, AnyGrid):  # one that may wait for a reply; everybody gets a turn in half the time
+        """Look for replies until all are there or the time is over; a fetch that blocks is left running."""
+        if self.source.may_block:  # every message gets its turn within half of the time
             share = math.inf if timeout is None else timeout / (2 * max(self.total, 1))
             self._patience = min(PATIENCE_SECONDS, share)
         if timeout is not None:
             self._deadline = time.monotonic() + timeout
         try:
             while self.waiting and time.monotonic() < self._deadline:
-                self._sweep()
+                self._look_once()
                 if self.waiting:
-                    self._hear_until(time.monotonic() + pause)
+                    self._handle_until(time.monotonic() + pause)
         finally:
             self.source.stop()
-            self.crew.dismiss()
-        self.stalled = [mid for mid in self.waiting if mid in self.crew.busy or self.source.unfinished(mid)]
+            self.pool.close()
+        self.stalled = [mid for mid in self.waiting if mid in self.pool.busy or self.source.incomplete(mid)]
         for message_id in set(self.waiting) & set(self._failures):
-            self.findings[message_id] = _failed(self._failures[message_id])
+            self.results[message_id] = _failed(self._failures[message_id])
 
-    def _sweep(self) -> None:
-        """Look once for every reply that is not there yet, those that were announced and are not complete last."""
-        asked = sorted((mid for mid in self.waiting if mid not in self.crew.busy), key=self.source.unfinished)
+    def _look_once(self) -> None:
+        """Look once for every missing reply; those that were announced and are not complete come last."""
+        asked = sorted((mid for mid in self.waiting if mid not in self.pool.busy), key=self.source.incomplete)
         for message_id in asked:
             if time.monotonic() >= self._deadline:
                 return
-            self.crew.start(message_id)
-            self._hear_until(time.monotonic() + self._patience, message_id)
+            self.pool.start(message_id)
+            self._handle_until(time.monotonic() + self._patience, message_id)
         given_up = [self._failures[mid][-1] for mid in asked if len(self._failures.get(mid, ())) >= _TRIES]
         alike = len({type(error) for error in given_up}) == 1
         if alike and len(given_up) == len(asked) == self.total:
             raise given_up[0]
 
-    def _hear_until(self, moment: float, message_id: str | None = None) -> None:
-        """Wait for what is reported, until a moment or until this message is done with."""
-        for report in self.crew.reports(min(moment, self._deadline), message_id):
-            self._hear(report)
+    def _handle_until(self, moment: float, message_id: str | None = None) -> None:
+        """Handle fetches as they end, until a moment or until this message's fetch has ended."""
+        for fetch in self.pool.completed(min(moment, self._deadline), message_id):
+            self._handle(fetch)
             if not self.waiting:
                 return
 
-    def _hear(self, report: Report) -> None:
-        message_id, error = report.message_id, report.error
-        if report.catch is not None:
+    def _handle(self, fetch: CompletedFetch) -> None:
+        message_id, error = fetch.message_id, fetch.error
+        if fetch.result is not None:
             self._failures.pop(message_id, None)
-            self.take(report.catch.replies)
-            self._tick_off(message_id, report.catch)
+            self.take(fetch.result.replies)
+            self._remove_answered(message_id, fetch.result)
         elif message_id not in self.waiting:
-            return  # its reply came along with another's
-        elif isinstance(error, SetAside):
-            self.findings[message_id] = error.problem
+            return  # its reply came together with another one
+        elif isinstance(error, UnusableReply):
+            self.results[message_id] = error.problem
             self.waiting.remove(message_id)
         elif isinstance(error, Exception):
             self._failures.setdefault(message_id, []).append(error)
             if len(self._failures[message_id]) == _TRIES:
-                self.findings[message_id] = _failed(self._failures[message_id])
+                self.results[message_id] = _failed(self._failures[message_id])
                 self.waiting.remove(message_id)
         elif error is not None:
             raise error
 
-    def _tick_off(self, message_id: str, catch: Catch) -> None:
-        """Wait no longer for what is there. A grid may hand out replies that it was not asked for."""
-        done = {reply.metadata.reply_to_message_id for reply in catch.replies} & set(self.waiting)
-        if catch.settled and (message_id in done or not done):
+    def _remove_answered(self, message_id: str, result: FetchResult) -> None:
+        """Wait no longer for replies that are there. A grid may also return replies to other messages."""
+        done = {reply.metadata.reply_to_message_id for reply in result.replies} & set(self.waiting)
+        if result.settled and (message_id in done or not done):
             done.add(message_id)
-        self.waiting = [waited for waited in self.waiting if waited not in done]
+        self.waiting = [waiting for waiting in self.waiting if waiting not in done]
 
 
 def _failed(errors: list[Exception]) -> Problem:
-    """Return what is to be said of a reply that could not be fetched, for no fault of its sender's."""
+    """Return the problem of a reply that could not be fetched; its sender is not to blame."""
     return Problem("error", f"it could not be fetched: {type(errors[-1]).__name__}: {errors[-1]!s:.1000}", blamed=False)

@@ -1,7 +1,7 @@
-"""The server's own model as the measure of every reply: keys, shapes, types, sizes.
+"""The arrays of the server's own model, which every reply must match: keys, shapes, types, sizes.
 
-Nothing a client declares is believed. Sizes are compared before anything is decoded, the header of the payload is
-read by itself, and only a payload of exactly the expected length is looked at; ``numpy.load`` is never called.
+Nothing that a client declares is believed. Sizes are compared before anything is decoded, the header of the payload
+is read separately, and only a payload of exactly the expected length is decoded; ``numpy.load`` is never called.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from mabrfl.errors import ConfigError
-from mabrfl.flower.problems import Malformed
+from mabrfl.flower.problems import MalformedReply
 from mabrfl.layout import Layout
 from mabrfl.updates import Floats
 
 Role = Literal["weight", "buffer", "fixed"]
 
 BUFFER_SUFFIXES = ("running_mean", "running_var")
-"""How PyTorch's names of BatchNorm's floating-point statistics end."""
+"""The ends of PyTorch's names for the floating-point statistics of BatchNorm."""
 
 _MAX_HEADER = 4096
-_SMALLEST_PIECE = 4096  # a thousandth of what Flower's own are
+_SMALLEST_PIECE = 4096  # about a thousandth of the size of Flower's own pieces
 _ROOM_FOR_METRICS = 2**20
 _ROOM_PER_ARRAY, _ROOM_PER_SIGN, _ROOM_PER_PIECE = 1024, 12, 128  # names and hashes, in JSON
 _NUMPY = "numpy.ndarray"
 
 
 @dataclass(frozen=True)
-class Part:
-    """One array of the model, and where its numbers lie in the vector of its role."""
+class ArraySpec:
+    """One array of the model, and the position of its numbers in the vector of its role."""
 
     key: str
     shape: tuple[int, ...]
@@ -45,25 +45,25 @@ class Part:
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """The number of its elements."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def nbytes(self) -> int:
-        """How many bytes they take."""
+        """The size of its elements in bytes."""
         return self.size * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
-class Bound:
-    """The most that a reply may take: what the model needs, with room to spare for whoever sends it in float64.
+class ReplyLimits:
+    """The largest size of a reply: twice the model's arrays, so that one sent in float64 is read and then refused.
 
     Attributes
     ----------
     pieces
-        How many pieces it may come in. Flower cuts arrays at 5 MiB.
+        The number of its pieces. Flower cuts arrays at 5 MiB.
     data
-        Bytes of its arrays once they are unpacked.
+        Bytes of its arrays after unpacking.
     rest
         Bytes of everything else.
     """
@@ -75,14 +75,14 @@ class Bound:
 
 @dataclass(frozen=True)
 class ModelSchema:
-    """The arrays of a model in order.
+    """The arrays of a model, in order.
 
-    Weights are the floating-point arrays; together they are the vector that a defense sees. Buffers travel beside it
-    (see :mod:`mabrfl.global_model`). Arrays of other types, such as BatchNorm's count of batches, stay as they are at
-    the server.
+    Weights are the floating-point arrays; together they are the vector that a defense sees. Buffers are kept apart
+    (see :mod:`mabrfl.global_model`). Arrays of other types, such as BatchNorm's count of batches, stay as they are at the
+    server.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ArraySpec, ...]
     dimension: int
     buffer_size: int
     dtype: np.dtype[Any]
@@ -96,7 +96,7 @@ class ModelSchema:
         ConfigError
             If it has no floating-point array, or numbers that are not finite.
         """
-        parts: list[Part] = []
+        parts: list[ArraySpec] = []
         ends: dict[Role, int] = {"weight": 0, "buffer": 0, "fixed": 0}
         for key, array in arrays.items():
             values = array.numpy()
@@ -105,7 +105,7 @@ class ModelSchema:
                 role = "buffer"
             if role != "fixed" and not np.all(np.isfinite(values)):
                 raise ConfigError(f"the initial model's array '{key}' has numbers that are not finite")
-            parts.append(Part(key, values.shape, values.dtype, role, ends[role]))
+            parts.append(ArraySpec(key, values.shape, values.dtype, role, ends[role]))
             ends[role] += values.size
         if not ends["weight"]:
             raise ConfigError("the initial model has no floating-point array to train")
@@ -121,12 +121,12 @@ class ModelSchema:
         """Return the schema as plain values, for the hash of a configuration."""
         return [[part.key, list(part.shape), part.dtype.str, part.role] for part in self.parts]
 
-    def bound(self) -> Bound:
-        """Return the most that a reply may take."""
+    def reply_limits(self) -> ReplyLimits:
+        """Return the largest size of a reply."""
         data = sum(2 * part.nbytes + _MAX_HEADER for part in self.parts)
         names = sum(_ROOM_PER_ARRAY + _ROOM_PER_SIGN * len(part.key) for part in self.parts)
         pieces = 64 + 4 * len(self.parts) + data // _SMALLEST_PIECE
-        return Bound(pieces, data, _ROOM_FOR_METRICS + names + _ROOM_PER_PIECE * pieces)
+        return ReplyLimits(pieces, data, _ROOM_FOR_METRICS + names + _ROOM_PER_PIECE * pieces)
 
     def vectors(self, arrays: Mapping[str, Array]) -> tuple[Floats, Floats]:
         """Return the weights and the buffers of the server's own record, as two new vectors."""
@@ -143,29 +143,35 @@ class ModelSchema:
 
         Raises
         ------
-        Malformed
-            Saying which array is wrong, and how.
+        MalformedReply
+            It says which array is wrong, and how.
         """
         if len(arrays) != len(self.parts) or any(key != part.key for key, part in zip(arrays, self.parts, strict=True)):
-            raise Malformed("keys", _difference(list(arrays), [part.key for part in self.parts]))
+            raise MalformedReply("keys", _difference(list(arrays), [part.key for part in self.parts]))
         for part in self.parts:
             array = arrays[part.key]
             if array.stype != _NUMPY:
-                raise Malformed("encoding", f"array '{part.key}' is encoded as {array.stype!r:.80}, not {_NUMPY!r}")
+                raise MalformedReply(
+                    "encoding", f"array '{part.key}' is encoded as {array.stype!r:.80}, not {_NUMPY!r}"
+                )
             if array.dtype != str(part.dtype):
-                raise Malformed("dtype", f"array '{part.key}' declares {array.dtype!r:.80}, not {str(part.dtype)!r}")
+                raise MalformedReply(
+                    "dtype", f"array '{part.key}' declares {array.dtype!r:.80}, not {str(part.dtype)!r}"
+                )
             if tuple(array.shape) != part.shape:
-                raise Malformed("shape", f"array '{part.key}' declares {_shape(array.shape)}, not {part.shape}")
+                raise MalformedReply("shape", f"array '{part.key}' declares {_shape(array.shape)}, not {part.shape}")
             if not part.nbytes < len(array.data) <= part.nbytes + _MAX_HEADER:
-                raise Malformed("size", f"array '{part.key}' has {len(array.data):,} bytes; {part.nbytes:,} are needed")
+                raise MalformedReply(
+                    "size", f"array '{part.key}' has {len(array.data):,} bytes; {part.nbytes:,} are needed"
+                )
 
     def read(self, arrays: Mapping[str, Array], weights: Floats) -> Floats:
-        """Check and decode a record: write its weights into a vector of ours, and return its buffers.
+        """Check and decode a record: write its weights into ``weights``, and return its buffers.
 
         Raises
         ------
-        Malformed
-            If anything is not as the schema has it.
+        MalformedReply
+            If anything differs from the schema.
         """
         self.check(arrays)
         buffers: Floats = np.empty(self.buffer_size, self.dtype)
@@ -174,14 +180,16 @@ class ModelSchema:
             if part.role == "fixed":
                 continue
             if not np.all(np.isfinite(values)):
-                place = int(np.flatnonzero(~np.isfinite(values.ravel()))[0])
-                raise Malformed("not-finite", f"array '{part.key}' has {values.ravel()[place]} at position {place}")
+                position = int(np.flatnonzero(~np.isfinite(values.ravel()))[0])
+                raise MalformedReply(
+                    "not-finite", f"array '{part.key}' has {values.ravel()[position]} at position {position}"
+                )
             target = weights if part.role == "weight" else buffers
             target[part.start : part.start + part.size] = values.ravel()
         return buffers
 
     def is_finite(self, weights: Floats, buffers: Floats) -> bool:
-        """Whether numbers are finite in the types of the model's arrays, which may be narrower than those here."""
+        """Return whether numbers are finite in the types of the model's arrays, which may be narrower."""
         for part in self.parts:
             if part.role != "fixed":
                 vector = weights if part.role == "weight" else buffers
@@ -192,7 +200,7 @@ class ModelSchema:
         return True
 
     def record(self, weights: Floats, buffers: Floats, fixed: Mapping[str, Array]) -> ArrayRecord:
-        """Return a record with these weights and buffers; arrays of other types are taken over."""
+        """Return a record with these weights and buffers; arrays of other types come from ``fixed``."""
         arrays: dict[str, Array] = {}
         for part in self.parts:
             if part.role == "fixed":
@@ -204,22 +212,24 @@ class ModelSchema:
         return ArrayRecord(arrays)
 
 
-def _payload(data: bytes, part: Part) -> NDArray[Any]:
+def _payload(data: bytes, part: ArraySpec) -> NDArray[Any]:
     """Return the numbers of a payload in NumPy's file format, if it has exactly the part's type, shape and length."""
     file = io.BytesIO(data[:_MAX_HEADER])
     try:
         version = npy.read_magic(file)
         readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
         shape, fortran, dtype = readers[version](file, max_header_size=_MAX_HEADER)
-    except Exception as error:  # a hostile header may raise anything, and must cost its sender alone
-        raise Malformed("encoding", f"array '{part.key}' has no readable header: {type(error).__name__}") from error
+    except Exception as error:  # a hostile header may raise anything, and only its sender must pay
+        raise MalformedReply(
+            "encoding", f"array '{part.key}' has no readable header: {type(error).__name__}"
+        ) from error
     if dtype != part.dtype:
-        raise Malformed("dtype", f"array '{part.key}' holds {dtype!s:.80}, not {part.dtype}")
+        raise MalformedReply("dtype", f"array '{part.key}' holds {dtype!s:.80}, not {part.dtype}")
     if tuple(shape) != part.shape:
-        raise Malformed("shape", f"array '{part.key}' holds {_shape(shape)}, not {part.shape}")
+        raise MalformedReply("shape", f"array '{part.key}' holds {_shape(shape)}, not {part.shape}")
     begin = file.tell()
     if len(data) - begin != part.nbytes:
-        raise Malformed("size", f"array '{part.key}' holds {len(data) - begin:,} bytes, not {part.nbytes:,}")
+        raise MalformedReply("size", f"array '{part.key}' holds {len(data) - begin:,} bytes, not {part.nbytes:,}")
     values = np.frombuffer(data, dtype=part.dtype, offset=begin)
     return values.reshape(part.shape, order="F" if fortran else "C")
 

@@ -1,11 +1,11 @@
-"""Any defense of the catalogue as a Flower strategy: messages in and out, the mathematics is the library's."""
+"""Any defense of the catalogue as a Flower strategy: it moves messages, and the defense decides."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -15,24 +15,18 @@ from flwr.serverapp.strategy import Result
 from mabrfl.checks import check_whole
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, StateError
-from mabrfl.flower import summary
-from mabrfl.flower.client_evaluation import EvaluatingStrategy
-from mabrfl.flower.contract import Contract
+from mabrfl.flower.client_evaluation import AggregateMetrics, EvaluatingStrategy, mean_metrics
 from mabrfl.flower.defenses import FRACTION_TRAIN, describe, refuse_undescribed, strategy_defense
 from mabrfl.flower.describing import described
-from mabrfl.flower.dispatch import Dispatch, Mailroom, write_messages
-from mabrfl.flower.judging import Desk, Judgement, judge, unpack
-from mabrfl.flower.keeper import FORMAT, Keeper
-from mabrfl.flower.metrics import AggregateMetrics, mean_metrics
-from mabrfl.flower.node_identity import by_public_key, call_roll
+from mabrfl.flower.judging import Judgement, ReplyBatch, judge, unpack
+from mabrfl.flower.messages import ReplyMatcher, SentMessages, write_messages
+from mabrfl.flower.node_identity import Identify, by_public_key, wait_for_nodes
+from mabrfl.flower.reply_checks import ReplyChecker
 from mabrfl.flower.reply_grid import OneByOneGrid
-from mabrfl.flower.rows import Told, audit_rows, figures, metric_record
-from mabrfl.flower.saved_model import BY_CLIENTS, BY_SERVER
+from mabrfl.flower.round_report import RoundReport, audit_rows, figures, log_round, log_settings, metric_record
 from mabrfl.flower.schema import BUFFER_SUFFIXES
+from mabrfl.flower.server_state import BY_CLIENTS, BY_SERVER, FORMAT, ServerState
 from mabrfl.protocols import Selector
-
-if TYPE_CHECKING:
-    from mabrfl.flower.node_identity import Identify
 
 log = logging.getLogger("flwr")
 
@@ -42,9 +36,9 @@ Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 class RobustStrategy(EvaluatingStrategy):
-    """A Flower strategy that asks a defense of mabrfl whom to invite, whom to believe, and where to move.
+    """A Flower strategy in which a defense of mabrfl selects clients, judges replies and computes the step.
 
-    Every reply is checked alone against the server's own model. Bad content is quarantined and blamed; an error, a
+    Every reply is checked by itself against the server's own model. Bad content is quarantined and blamed; an error, a
     late or a missing reply is recorded and never blamed. With ``state_dir`` everything survives a restart.
 
     Parameters
@@ -58,31 +52,31 @@ class RobustStrategy(EvaluatingStrategy):
     preset, dataset
         Of MAB-RFL; see :class:`mabrfl.MabRfl`. The library's default preset if left out.
     num_malicious_nodes
-        What rules that need the number of attackers are told, for all nodes together.
+        The number of attackers among all nodes, for rules that need it.
     seed
-        Root of all random choices of the server; 0, or that of a defense that is an object, if left out.
+        Root of all random choices of the server. The default is 0, or the seed of a defense that is an object.
     fraction_train
-        Not taken: the selector decides who trains.
+        Not allowed: the selector decides which clients train.
     fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
         As in FedAvg.
     min_train_nodes
-        With fewer usable replies than this nobody is judged and the model stays as it is.
+        With fewer usable replies than this no reply is judged and the model does not change.
     min_available_nodes
-        A round begins when so many nodes are online.
+        A round starts when this many nodes are online.
     weighted_by_key
-        The number of examples in each reply's MetricRecord. It must be there; whether it counts, see below.
+        The name of the number of examples in each reply's MetricRecord, which is required.
     trust_num_examples
-        Hand the numbers of examples that clients claim to the defense, and weigh their metrics by them.
+        Give the numbers of examples that clients claim to the defense, and weight their metrics by them.
     arrayrecord_key, configrecord_key, train_metrics_aggr_fn
         As in FedAvg. The records of a reply must have the same key as those sent.
     message_ttl
-        Seconds after which a message is void; the ``timeout`` of :meth:`start` by default.
+        Seconds after which a message expires; the ``timeout`` of :meth:`start` by default.
     state_dir
-        Folder for everything that must survive; made if need be. Nothing is kept if left out.
+        Folder for the state, created if it does not exist. Nothing is saved if left out.
     identify
-        Who a node is: by default :func:`~mabrfl.flower.by_public_key`.
+        Returns the identities of nodes; :func:`~mabrfl.flower.by_public_key` by default.
     buffer_suffixes
-        Floating-point arrays whose key ends so are no part of the update: the server takes the median of those of
+        Floating-point arrays whose key ends like this are not part of the update: the server takes their median over
         the accepted clients.
     """
 
@@ -148,14 +142,14 @@ class RobustStrategy(EvaluatingStrategy):
         self.min_train_nodes = min_train_nodes
         self.train_metrics_aggr_fn = train_metrics_aggr_fn
         self.state_dir = None if state_dir is None else Path(state_dir).absolute()
-        self.keeper = Keeper(self.defense, buffer_suffixes)
-        self._dispatch = Dispatch(0)
-        self._mailroom = Mailroom()
+        self.state = ServerState(self.defense, buffer_suffixes)
+        self._sent = SentMessages(0)
+        self._matcher = ReplyMatcher()
         self._grid: Grid | None = None
         self._train_config: ConfigRecord | None = None
 
     def config(self) -> dict[str, Any]:
-        """Return every setting that the outcome depends on; its hash names what ``state_dir`` holds."""
+        """Return every setting that the outcome depends on; ``state_dir`` is compared by its hash."""
         return {
             "format": FORMAT,
             **self.description,
@@ -163,12 +157,12 @@ class RobustStrategy(EvaluatingStrategy):
             "weighted_by_key": self.weighted_by_key,
             "trust_num_examples": self.trust_num_examples,
             "train_config": described(dict(self._train_config or {})),
-            "model": self.keeper.schema.describe() if self.keeper.prepared else [],
+            "model": self.state.schema.describe() if self.state.prepared else [],
         }
 
     def summary(self) -> None:
         """Log the strategy's settings in the style of Flower's own."""
-        summary.show(self)
+        log_settings(self)
 
     def start(  # noqa: PLR0917 (Flower's own signature)
         self,
@@ -182,100 +176,100 @@ class RobustStrategy(EvaluatingStrategy):
     ) -> Result:
         """Run the rounds; see ``Strategy.start``.
 
-        If ``state_dir`` holds rounds of the same configuration, the model and everything else is taken from there,
-        and only the rounds that are missing are run: ``num_rounds`` counts all of them.
+        If ``state_dir`` has rounds of the same configuration, the model and everything else is loaded from there, and
+        only the missing rounds are run: ``num_rounds`` counts all of them.
         """
         self._timeout, self._train_config = timeout, train_config
-        keeper = self.keeper
-        keeper.prepare(initial_arrays)
-        resumed = 0 if self.state_dir is None else keeper.open(self.state_dir, self.config())
+        state = self.state
+        state.prepare(initial_arrays)
+        resumed = 0 if self.state_dir is None else state.open(self.state_dir, self.config())
         try:
-            self._offset, left = keeper.round, num_rounds - resumed
-            shielded = OneByOneGrid(grid, keeper.schema.bound(), lambda content: self._contract().check(content))
-            ask = None if evaluate_fn is None else self._kept(evaluate_fn, resumed)
+            self._offset, left = state.round, num_rounds - resumed
+            safe_grid = OneByOneGrid(grid, state.schema.reply_limits(), lambda content: self._checker().check(content))
+            evaluate = None if evaluate_fn is None else self._saving(evaluate_fn, resumed)
             if resumed:
                 log.info("Resuming after round %d: %d of %d rounds are left", resumed, max(left, 0), num_rounds)
-                self._catch_up(shielded, evaluate_config or ConfigRecord(), ask)
+                self._evaluate_resumed(safe_grid, evaluate_config or ConfigRecord(), evaluate)
             if left > 0:
-                given = (shielded, keeper.record(), left, timeout, train_config, evaluate_config, ask)
-                self._note(super().start(*given))
-            return keeper.history.result(keeper.record())
+                arguments = (safe_grid, state.record(), left, timeout, train_config, evaluate_config, evaluate)
+                self._update_history(super().start(*arguments))
+            return state.history.result(state.record())
         finally:
-            keeper.close()
+            state.close()
 
-    def _kept(self, evaluate_fn: Evaluate, resumed: int) -> Evaluate:
-        """Return the user's function, told rounds over all runs; what it says is kept, and not asked for twice."""
+    def _saving(self, evaluate_fn: Evaluate, resumed: int) -> Evaluate:
+        """Return the user's function, called with the round over all runs; each result is saved and computed once."""
 
         def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-            number, keeper = self._offset + server_round, self.keeper
-            if resumed and resumed == number and keeper.has_evaluated(BY_SERVER, number):
-                return keeper.history.evaluate_metrics_serverapp.get(number)
+            number, state = self._offset + server_round, self.state
+            if resumed and resumed == number and state.has_evaluated(BY_SERVER, number):
+                return state.history.evaluate_metrics_serverapp.get(number)
             metrics = evaluate_fn(number, arrays)
-            keeper.evaluate(BY_SERVER, number, metrics)
+            state.evaluate(BY_SERVER, number, metrics)
             return metrics
 
         return evaluate
 
-    def _catch_up(self, grid: Grid, config: ConfigRecord, ask: Evaluate | None) -> None:
-        """Evaluate the round after which the last run stopped, if it did not come to that."""
-        arrays = self.keeper.record()
-        if self.fraction_evaluate and not self.keeper.has_evaluated(BY_CLIENTS, self._offset):
+    def _evaluate_resumed(self, grid: Grid, config: ConfigRecord, evaluate: Evaluate | None) -> None:
+        """Evaluate the last round of the run before, if that run stopped before the evaluation."""
+        arrays = self.state.record()
+        if self.fraction_evaluate and not self.state.has_evaluated(BY_CLIENTS, self._offset):
             messages = self.configure_evaluate(0, arrays, config, grid)
             self.aggregate_evaluate(0, grid.send_and_receive(messages=messages, timeout=self._timeout))
-        if ask is not None:
-            ask(0, arrays)
+        if evaluate is not None:
+            evaluate(0, arrays)
 
-    def _note(self, result: Result) -> None:
-        """Take the metrics as Flower's loop has seen them: a subclass may have changed them on the way."""
+    def _update_history(self, result: Result) -> None:
+        """Take the metrics from Flower's loop: a subclass may have changed them."""
         for name in (BY_CLIENTS, BY_SERVER):
-            known = getattr(self.keeper.history, name)
+            known = getattr(self.state.history, name)
             known.update({number + self._offset: record for number, record in getattr(result, name).items()})
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Average what was reported, and keep it."""
+        """Average the reported metrics, and save the result."""
         metrics = super().aggregate_evaluate(server_round, replies)
         if self.fraction_evaluate:
-            self.keeper.evaluate(BY_CLIENTS, self._offset + server_round, metrics)
+            self.state.evaluate(BY_CLIENTS, self._offset + server_round, metrics)
         return metrics
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Stage 1: ask the defense whom to invite, and write to them."""
-        if not self.keeper.prepared:
-            self.keeper.prepare(arrays)
+        """Stage 1: let the defense select clients, and write their messages."""
+        if not self.state.prepared:
+            self.state.prepare(arrays)
         number = self._offset + server_round
         self._grid = grid
-        roster = call_roll(grid, self.identify, self.min_available_nodes)
-        chosen = self.defense.select(roster.clients, round=number) if roster.clients else []
-        log.info("configure_train: round %d, selected %d nodes (out of %d)", number, len(chosen), len(roster.clients))
-        told = ConfigRecord({**config, "server-round": number})
-        content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: told})
-        nodes = [roster.node_of[client] for client in chosen]
+        online = wait_for_nodes(grid, self.identify, self.min_available_nodes)
+        chosen = self.defense.select(online.clients, round=number) if online.clients else []
+        log.info("configure_train: round %d, selected %d nodes (out of %d)", number, len(chosen), len(online.clients))
+        settings = ConfigRecord({**config, "server-round": number})
+        content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: settings})
+        nodes = [online.node_of[client] for client in chosen]
         messages = write_messages(content, nodes, MessageType.TRAIN, self.ttl)
-        self._dispatch = Dispatch(number, len(roster.clients), messages, chosen, roster.events)
+        self._sent = SentMessages(number, len(online.clients), messages, chosen, online.events)
         return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Stages 4 to 6: attribute and check every reply, ask the defense, move the model, save."""
-        number, keeper = self._offset + server_round, self.keeper
-        if self._dispatch.round != number:
+        """Stages 4 to 6: match and check every reply, call the defense, move the model, save."""
+        number, state = self._offset + server_round, self.state
+        if self._sent.round != number:
             raise StateError(f"round {number} was not configured")
         before = self.defense.reputation
-        findings = getattr(self._grid, "findings", {})
-        arrivals = self._mailroom.sort(list(replies), self._dispatch, findings)
-        findings.clear()  # the matrix takes their place
-        desk = unpack(arrivals, keeper.model, self._contract())
+        results = getattr(self._grid, "results", {})
+        matched = self._matcher.match(list(replies), self._sent, results)
+        results.clear()  # the matrix replaces them
+        batch = unpack(matched, state.model, self._checker())
         judgement = judge(
-            self.defense, desk, number, at_least=self.min_train_nodes, by_examples=self.trust_num_examples
+            self.defense, batch, number, at_least=self.min_train_nodes, by_examples=self.trust_num_examples
         )
-        moved, events = keeper.move(desk, judgement.outcome)
-        events = (*self._dispatch.events, *judgement.events, *events)
-        told = Told(
-            self._dispatch,
-            tuple(desk.arrivals),
+        moved, events = state.move(batch, judgement.outcome)
+        events = (*self._sent.events, *judgement.events, *events)
+        report = RoundReport(
+            self._sent,
+            tuple(batch.replies),
             judgement.outcome,
             events,
             before,
@@ -283,28 +277,28 @@ class RobustStrategy(EvaluatingStrategy):
             judgement.unjudged,
             judgement.norms,
         )
-        numbers = figures(told, moved=moved)
-        metrics = metric_record(numbers, self._reported(desk, judgement))
-        summary.show_round(told, numbers)
-        keeper.finish(number, metrics, audit_rows(told, numbers, self._run_id()))
-        return keeper.record(), metrics
+        numbers = figures(report, moved=moved)
+        metrics = metric_record(numbers, self._reported(batch, judgement))
+        log_round(report, numbers)
+        state.finish(number, metrics, audit_rows(report, numbers, self._run_id()))
+        return state.record(), metrics
 
-    def _contract(self) -> Contract:
-        """Return what a reply must look like."""
-        zero = not np.any(self.keeper.model.weights)
-        return Contract(self.keeper.schema, self.arrayrecord_key, self.weighted_by_key, may_be_zero=zero)
+    def _checker(self) -> ReplyChecker:
+        """Return the check of replies against the present model."""
+        zero = not np.any(self.state.model.weights)
+        return ReplyChecker(self.state.schema, self.arrayrecord_key, self.weighted_by_key, may_be_zero=zero)
 
-    def _reported(self, desk: Desk, judgement: Judgement) -> MetricRecord | None:
+    def _reported(self, batch: ReplyBatch, judgement: Judgement) -> MetricRecord | None:
         """Return the accepted clients' own metrics, averaged."""
         accepted = [] if judgement.outcome is None else judgement.outcome.accepted
-        contents = [desk.contents[client] for client in accepted if client in desk.contents]
+        contents = [batch.contents[client] for client in accepted if client in batch.contents]
         if not contents:
             return None
-        weights = [desk.examples[client] for client in accepted if client in desk.contents]
+        weights = [batch.examples[client] for client in accepted if client in batch.contents]
         return self.averaged(contents, weights, self.train_metrics_aggr_fn or mean_metrics)
 
     def _run_id(self) -> str:
         try:
             return str(self._grid.run.run_id) if self._grid is not None else ""
-        except Exception:  # noqa: BLE001 (a grid outside a run has none, and each says so in its own way)
+        except Exception:  # noqa: BLE001 (a grid outside a run has none, and each kind of grid raises something else)
             return ""

@@ -1,8 +1,8 @@
-"""The folder in which a strategy keeps what must survive: model, beliefs, momenta, round, audit.
+"""The folder of a strategy's state: model, reputations, momenta, round, audit.
 
-``config.json`` says whose it is, ``checkpoint/`` has the newest two states (see :mod:`mabrfl.recording.checkpoint`),
-``evaluation.json`` the evaluation of the last round, which comes after its state is saved, and ``audit.jsonl`` every
-decision. One process at a time.
+``config.json`` has the configuration, ``checkpoint/`` the newest two states (see :mod:`mabrfl.recording.checkpoint`),
+``evaluation.json`` the evaluation of the last round, which follows after its state is saved, and ``audit.jsonl`` every
+decision. One process at a time uses it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
 from mabrfl.errors import OutputError, StateError
 from mabrfl.flower.describing import differences
-from mabrfl.flower.rows import now
 from mabrfl.recording.atomic import remove_leftovers, replace_file, sync_folder, write_atomically
 from mabrfl.recording.audit import AUDIT, AuditLog
 from mabrfl.recording.checkpoint import load_checkpoint, save_checkpoint
@@ -30,7 +30,7 @@ PATIENCE = 10.0
 """Seconds to wait for a folder whose last process was killed a moment ago."""
 
 _MOST = 8
-"""How many settings that differ are named."""
+"""The largest number of settings that an error names."""
 
 log = logging.getLogger("flwr")
 
@@ -40,19 +40,24 @@ def hash_of(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(config)).hexdigest()
 
 
+def now() -> str:
+    """Return the time, for people."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
 class StateFolder:
     """A strategy's folder, claimed for this process. Make it with :meth:`claim`.
 
     Attributes
     ----------
     state
-        The newest state that was found; None in a new folder.
+        The newest state in the folder; None in a new folder.
     round
         The last finished round.
     evaluation
-        What was saved last by :meth:`save_evaluation`; empty if there is nothing, or it is damaged.
+        The last evaluation of :meth:`save_evaluation`; empty if there is none, or it is damaged.
     audit
-        Open behind everything that was ever written to it.
+        The audit, open for appending.
     """
 
     def __init__(self, path: Path, config_hash: str, claimed: IO[Any]) -> None:
@@ -70,14 +75,14 @@ class StateFolder:
 
     @classmethod
     def claim(cls, path: Path | str, config: Mapping[str, Any], patience: float = PATIENCE) -> StateFolder:
-        """Open the folder for this process alone, make it if need be, and load the newest state.
+        """Create the folder if it does not exist, lock it for this process, and load the newest state.
 
         Raises
         ------
         OutputError
-            If it cannot be written to, or another run is using it.
+            If it cannot be written to, or another run uses it.
         StateError
-            If it belongs to another configuration (both hashes are named), or everything in it is damaged.
+            If it belongs to another configuration (the error names both hashes), or no state in it can be used.
         """
         path = Path(path).absolute()
         with explained(path):
@@ -95,17 +100,17 @@ class StateFolder:
             raise
 
     def _load(self) -> tuple[dict[str, Any] | None, int]:
-        found = load_checkpoint(self.path / CHECKPOINTS, config_hash=self.config_hash)
-        if found is None:
+        checkpoint = load_checkpoint(self.path / CHECKPOINTS, config_hash=self.config_hash)
+        if checkpoint is None:
             return None, 0
-        if found.state is None:
-            raise StateError(f"no state in {shown(self.path)} can be used: {'; '.join(found.notes)}")
-        for note in found.notes:
-            log.warning("%s; going on from round %d", note, found.round)
-        return found.state, found.round
+        if checkpoint.state is None:
+            raise StateError(f"no state in {shown(self.path)} can be used: {'; '.join(checkpoint.notes)}")
+        for note in checkpoint.notes:
+            log.warning("%s; going on from round %d", note, checkpoint.round)
+        return checkpoint.state, checkpoint.round
 
     def _load_evaluation(self) -> dict[str, Any]:
-        """Return what was saved; without it the last round is evaluated again, which is no harm."""
+        """Return the saved evaluation; without it the last round is evaluated again, which does no harm."""
         file = self.path / EVALUATION
         if not file.exists():
             return {}
@@ -113,40 +118,41 @@ class StateFolder:
             document = parse_strictly(file.read_bytes())
             if not isinstance(document, dict) or document != _sealed(document.get("state"), self.config_hash):
                 raise StateError("something else has changed it")
-            found = decode(document["state"], {})
+            evaluation = decode(document["state"], {})
         except (OSError, StateError) as error:
             log.warning("%s cannot be used: %s; the last round is evaluated again", shown(file), error)
             return {}
-        return found if isinstance(found, dict) else {}
+        return evaluation if isinstance(evaluation, dict) else {}
 
     def _go_back(self) -> None:
-        """Have the audit say so if it tells more than the state knows; refuse to begin anew where rounds were lost."""
-        told, checkpoints = self.audit.told, self.path / CHECKPOINTS
+        """Mark the rows of the audit that are newer than the state; refuse to start again where rounds were lost."""
+        rounds, checkpoints = self.audit.told, self.path / CHECKPOINTS
         if self.state is None:
-            # Killed before its first state was whole, a run has told of round 1 and no other.
-            lost = max(told.saved, told.finished - 1 if checkpoints.is_dir() else told.finished)
+            # A run that was killed before its first state was complete has rows of round 1 only.
+            lost = max(rounds.saved, rounds.finished - 1 if checkpoints.is_dir() else rounds.finished)
             if lost > 0:
                 raise StateError(
-                    f"{shown(self.path / AUDIT)} tells of {max(told.saved, told.finished)} rounds, but there is no "
-                    f"state of them in {shown(checkpoints)}. Nothing was changed. Put that folder back from a copy; "
-                    "or, to begin again with round 1 and no reputations, give another state_dir or move this one away"
+                    f"{shown(self.path / AUDIT)} has {max(rounds.saved, rounds.finished)} rounds, but "
+                    f"{shown(checkpoints)} has no state of them. Nothing was changed. Restore that folder "
+                    "from a copy; or, to start again with round 1 and no reputations, use another state_dir or move "
+                    "this one away"
                 )
             with explained(self.path):
                 checkpoints.mkdir(exist_ok=True)
                 sync_folder(self.path)
         undone = self.audit.go_back(self.round, now())
         if undone:
-            log.warning("the audit has %d rows of a round that is begun again; they stay, marked as undone", undone)
+            log.warning("the audit has %d rows of a round that is run again; they stay, marked as undone", undone)
 
     def save_evaluation(self, newest: Mapping[str, Any]) -> None:
-        """Replace what is known about the evaluation of the last round; its state is saved by then."""
+        """Replace the saved evaluation; the state of its round was saved before."""
         document = _sealed(encode(dict(newest))[0], self.config_hash)
         with explained(self.path):
             replace_file(self.path / EVALUATION, [canonical_json(document)])
             sync_folder(self.path)
 
     def save(self, state: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], *, round: int) -> None:
-        """Add a round's rows to the audit, then its state, which says where in the audit it belongs."""
+        """Append a round's rows to the audit, then save its state with the position in the audit."""
         for row in rows:
             self.audit.append(row)
         mark = self.audit.mark()
@@ -156,7 +162,7 @@ class StateFolder:
             )
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the audit and unlock the folder."""
         self.audit.close()
         self._claimed.close()
 
@@ -175,7 +181,7 @@ def _wait_for(claimed: IO[Any], path: Path, patience: float) -> None:
 
 
 def _check_config(path: Path, config: Mapping[str, Any]) -> None:
-    """Note whose folder it is, or refuse one that is another's."""
+    """Write the configuration into a new folder; refuse a folder with another configuration."""
     file = path / CONFIG
     if not file.exists():
         with explained(path):
@@ -183,14 +189,14 @@ def _check_config(path: Path, config: Mapping[str, Any]) -> None:
             sync_folder(path)
         return
     try:
-        theirs = parse_strictly(file.read_bytes())
+        saved = parse_strictly(file.read_bytes())
     except OSError as error:
         raise StateError(f"cannot read {shown(file)}: {error.strerror}") from error
-    if not isinstance(theirs, dict):
+    if not isinstance(saved, dict):
         raise StateError(f"{shown(file)} is no configuration of a strategy")
-    if hash_of(theirs) != hash_of(config):
-        changed = list(differences(theirs, parse_strictly(canonical_json(config))))
+    if hash_of(saved) != hash_of(config):
+        changed = list(differences(saved, parse_strictly(canonical_json(config))))
         raise StateError(
-            f"state folder {shown(path)} belongs to another configuration: its hash is {hash_of(theirs)}, "
+            f"state folder {shown(path)} belongs to another configuration: its hash is {hash_of(saved)}, "
             f"of this one {hash_of(config)}; they differ in {', '.join(changed[:_MOST])}"
         )
