@@ -36,6 +36,7 @@ from mabrfl.reports.page_parts import (
 from mabrfl.reports.table_formats import legend
 from mabrfl.reports.tables import Metric, Table, tabulate
 from mabrfl.sweeps.results import Results
+from mabrfl.sweeps.stale import notes_on_results
 
 
 @dataclass
@@ -96,7 +97,7 @@ def report(
     title = title or ", ".join(dict.fromkeys(one.name for one in results))
     page = _Page()
     page.heading("Summary")
-    page.add(html_tiles(results))
+    page.add(html_tiles(results), *(element("p", note, class_="note") for note in notes_on_results(results)))
     tables = [tabulate(one.cells, metric) for one in results]
     page.add(html_agreements(_agreements(results, tables)))
     for one, made in zip(results, tables, strict=True):

@@ -2,7 +2,8 @@
 
 An adopted cell has the folder of a finished run, but for the rounds: in place of ``rounds.jsonl`` there is
 ``series.json``, with what a packed file keeps of them. To tables, figures, reports and packing it is a cell like any
-other, and packing the sweep again gives the packed cell again, to the byte.
+other, and packing the sweep again gives the packed cell again, to the byte. Its manifest has the fingerprints of the
+user's own code that made it, so that a cell made with other code is reported like any other.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from mabrfl.catalog import check_code
 from mabrfl.config import RunConfig, dump_toml, resolve
+from mabrfl.config.differences import flat, value_label
 from mabrfl.config.identity import identity
 from mabrfl.config.toml import one_line
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.recording.atomic import remove_leftovers, sync_folder, write_atomically
 from mabrfl.recording.folder import CONFIG, MANIFEST, SUMMARY, explained, shown
 from mabrfl.recording.ownership import SERIES, WRITTEN_ASIDE
-from mabrfl.sweeps.cells import PlannedCell, flat, value_label
+from mabrfl.sweeps.cells import PlannedCell
 from mabrfl.sweeps.plan import Standing, folder_of, standing
 from mabrfl.sweeps.results import Cell, load_results
 from mabrfl.sweeps.series import compact
@@ -79,7 +82,8 @@ def with_adopted(known: Standing, found: Mapping[str, Cell]) -> Standing:
         return known
     rounds, seconds = int(cell.summary["rounds"]), cell.measured("seconds")
     took = seconds / rounds if seconds and rounds else None
-    return Standing(known.cell, "done", rounds, took, cell.measured("final_accuracy"))
+    code = check_code(known.cell.plain_config, cell.manifest.get("code"))
+    return Standing(known.cell, "done", rounds, took, cell.measured("final_accuracy"), code=code)
 
 
 def _check(cell: Cell, planned: PlannedCell, source: Path | str) -> None:

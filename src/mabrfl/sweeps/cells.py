@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from mabrfl.config import ResolvedConfig
+from mabrfl.config.differences import flat, value_label
 from mabrfl.config.identity import WITHOUT_EFFECT
 from mabrfl.errors import ConfigError, suggest
 
@@ -91,12 +91,12 @@ def without_match(cells: Iterable[PlannedCell], key: str, values: Sequence[Any])
         if matches(cell, {key: values}):
             return ""
         known |= {value_label(place[key]) for place in (cell.axes, cell.settings) if key in place}
-    return suggest(value_label(values[0]), known) if values and known else "; no cell has that setting"
+    return suggest(_typed_label(values[0]), known) if values and known else "; no cell has that setting"
 
 
 def pattern_label(wanted: Mapping[str, Sequence[Any]]) -> str:
     """Return in one line what :func:`matches` takes."""
-    return ", ".join(f"{key}={' or '.join(map(value_label, values))}" for key, values in wanted.items())
+    return ", ".join(f"{key}={' or '.join(map(_typed_label, values))}" for key, values in wanted.items())
 
 
 def matches(cell: PlannedCell, wanted: Mapping[str, Sequence[Any]]) -> bool:
@@ -117,28 +117,10 @@ def _same(wanted: Any, value: Any) -> bool:
     return isinstance(wanted, str) and wanted == value_label(value)
 
 
+def _typed_label(value: Any) -> str:
+    return value.text if isinstance(value, Typed) else value_label(value)
+
+
 def label_of(axes: Mapping[str, Any]) -> str:
     """Return a place on the axes in one line."""
     return ", ".join(f"{axis}={value_label(value)}" for axis, value in axes.items())
-
-
-def value_label(value: Any) -> str:
-    """Return a value in one line."""
-    if isinstance(value, Typed):
-        return value.text
-    # TOML has dates, which no setting takes; whoever refuses one has to name it.
-    return value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> Settings:
-    """Return nested tables as dotted keys.
-
-    Examples
-    --------
-    >>> flat({"seed": 1, "training": {"epochs": 3}})
-    {'seed': 1, 'training.epochs': 3}
-    """
-    found: Settings = {}
-    for key, value in settings.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return found

@@ -7,13 +7,15 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
+from mabrfl.catalog import CodeCheck, check_code
 from mabrfl.config import ResolvedConfig, load_config, resolve
+from mabrfl.config.differences import difference, differing_keys, flat, value_label
 from mabrfl.config.toml import parse_toml
 from mabrfl.errors import MabRflError, OutputError, StateError
 from mabrfl.recording import read_rounds
@@ -21,11 +23,13 @@ from mabrfl.recording.files import parse_json, read_bytes
 from mabrfl.recording.folder import CONFIG, ROUNDS, shown
 from mabrfl.recording.ownership import FAILED
 from mabrfl.runs.finished import finished_summary, read_manifest
-from mabrfl.sweeps.cells import PlannedCell, flat, value_label
+from mabrfl.sweeps.cells import PlannedCell
 from mabrfl.sweeps.results import CELLS, KEY_LENGTH, PLAN, SWEEP, Status
 from mabrfl.sweeps.sharing import Sharing
 
-_MOST_SHOWN = 3
+Rerun = Literal["failed", "stale"]
+"""Cells that run again only on request: those that failed, and those finished with other code than that of today."""
+_NO_CODE = CodeCheck()
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class Standing:
         After the last round, if the cell is done.
     error
         Why it failed, in one line.
+    code
+        Whether it was made with the user's own code as it is today; if not, a cell that is not done starts again.
     """
 
     cell: PlannedCell
@@ -55,6 +61,16 @@ class Standing:
     core_seconds: float | None = None
     accuracy: float | None = None
     error: str = ""
+    code: CodeCheck = _NO_CODE
+
+    @property
+    def stale(self) -> bool:
+        """Whether the cell is done, with other code than that of today."""
+        return self.status == "done" and bool(self.code.changed)
+
+    def anew(self) -> Standing:
+        """Return where the cell stands if it is run again."""
+        return replace(self, status="missing", rounds=0, accuracy=None)
 
     @property
     def rounds_left(self) -> int:
@@ -69,7 +85,21 @@ def folder_of(results: Path, key: str) -> Path:
 
 def standing(results: Path, cell: PlannedCell) -> Standing:
     """Look up where a cell stands; whatever cannot be read counts as not done."""
-    return _standing_in(folder_of(results, cell.key), cell)
+    folder = folder_of(results, cell.key)
+    known = _standing_in(folder, cell)
+    if known.status == "missing":
+        return known
+    code = check_code(cell.plain_config, _recorded_code(folder))
+    # Rounds of other code are not gone on from.
+    rounds = 0 if code.changed and known.status != "done" else known.rounds
+    return replace(known, code=code, rounds=rounds)
+
+
+def _recorded_code(folder: Path) -> Any:
+    try:
+        return read_manifest(folder).get("code")
+    except MabRflError:
+        return None
 
 
 def _standing_in(folder: Path, cell: PlannedCell) -> Standing:
@@ -340,30 +370,13 @@ def changes(before: Sequence[Mapping[str, Any]], cells: Sequence[PlannedCell]) -
         there = places.get(_place(cell.axes), [])
         if cell.key not in known and there:
             now = cell.settings
-            nearest = min(there, key=lambda settings: len(_differing(settings, now)))
-            found[cell.key] = _difference(nearest, now)
+            nearest = min(there, key=lambda settings: len(differing_keys(settings, now)))
+            found[cell.key] = difference(nearest, now)
     return found
 
 
 def _place(axes: Mapping[str, Any]) -> str:
     return json.dumps(dict(axes), sort_keys=True)
-
-
-def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    absent = object()
-    keys = (*now, *sorted(before.keys() - now.keys()))
-    return [key for key in keys if before.get(key, absent) != now.get(key, absent)]
-
-
-def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    keys = _differing(before, now)
-    told = [f"{key}: {_shown(before, key)} -> {_shown(now, key)}" for key in keys[:_MOST_SHOWN]]
-    more = len(keys) - _MOST_SHOWN
-    return ", ".join(told) + (f" and {more} more" if more > 0 else "")
-
-
-def _shown(settings: Mapping[str, Any], key: str) -> str:
-    return value_label(settings[key]) if key in settings else "not set"
 
 
 def plan_entries(cells: Sequence[PlannedCell], name: str) -> list[dict[str, Any]]:

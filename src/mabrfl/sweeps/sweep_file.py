@@ -34,17 +34,16 @@ from pathlib import Path
 from typing import Any
 
 from mabrfl.config import ResolvedConfig, config_hash, load_config, resolve
+from mabrfl.config.differences import flat, value_label
 from mabrfl.config.identity import canonical
 from mabrfl.config.toml import known_keys, parse_toml, read_bytes, shown
 from mabrfl.errors import ConfigError, suggest
 from mabrfl.sweeps.cells import (
     PlannedCell,
     Settings,
-    flat,
     label_of,
     matches,
     pattern_label,
-    value_label,
     without_match,
 )
 from mabrfl.sweeps.grouping import with_unique_labels

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from mabrfl.config.differences import value_label
 from mabrfl.config.identity import WITHOUT_EFFECT, canonical
 from mabrfl.errors import ConfigError
-from mabrfl.sweeps.cells import PlannedCell, label_of, value_label
+from mabrfl.sweeps.cells import PlannedCell, label_of
 
 _OF_ATTACKS = ("attack", "attackers", "attack_options")
 
