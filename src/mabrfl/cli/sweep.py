@@ -131,7 +131,7 @@ def sweep(  # the options document themselves
             wanted,
             results,
             cells,
-            found=adoptable(adopt_from or (), wanted.cells),
+            adopted=adoptable(adopt_from or (), wanted.cells),
             rerun=run_again,
             time_budget=time_budget,
             jobs=jobs,
@@ -185,20 +185,20 @@ def _command(file: Path, options: Mapping[str, Any]) -> str:
 
 
 def _patterns(only: Sequence[str]) -> dict[str, list[Typed]]:
-    """Return what ``--only`` asks for: for each key the values that will do."""
+    """Return the pattern of ``--only``: the accepted values of each key."""
     patterns: dict[str, list[Typed]] = {}
     for pattern in only:
         key, equals, text = pattern.partition("=")
         key = key.strip()
         if not equals or not key:
             raise click.UsageError(f"--only takes KEY=VALUE, e.g. defense=krum; got {pattern!r}")
-        # A label of an axis ("48 %") need not be TOML; the text as it stands will do as well.
+        # A label of an axis ("48 %") need not be TOML: the text itself counts as well.
         patterns.setdefault(key, []).append(Typed(text, _parsed(text, key)))
     return patterns
 
 
 def _parsed(text: str, key: str) -> tuple[Any, ...]:
-    """Return what a text may mean besides itself."""
+    """Return the values that a text may stand for, besides itself."""
     try:
         return (share_or_count(text) if key == "attackers" else parse_value(text, key),)
     except (typer.BadParameter, ConfigError):
@@ -211,17 +211,17 @@ def show_plan(
     results: Path,
     cells: Sequence[PlannedCell],
     *,
-    found: Mapping[str, Cell],
+    adopted: Mapping[str, Cell],
     rerun: Collection[Rerun] = (),
     time_budget: float | None = None,
     jobs: int | None = None,
     workers: int | None = None,
 ) -> None:
-    """Print where every cell stands (or will, once those found elsewhere are adopted), what changed, and the time."""
+    """Print where every cell stands once those of other results are adopted, what changed, and the time."""
     refuse_foreign_folder(results)
     refuse_others_folder(results, sweep.name, sweep.cells)
     before = last_plan(results)
-    standings = {cell.key: with_adopted(standing(results, cell), found) for cell in sweep.cells}
+    standings = {cell.key: with_adopted(standing(results, cell), adopted) for cell in sweep.cells}
     pace = pace_in(results, standings.values())
     known = [standings[cell.key] for cell in cells]
     notes = code_notes(entry.code for entry in known if entry.status == "done")
@@ -251,7 +251,7 @@ def show_plan(
 
 
 def _time(known: Standing, pace: Pace, workers: int) -> str:
-    """Return how long a cell is going to take on this many processes."""
+    """Return the time that a cell takes on this many processes."""
     per_round = pace.per_round(known.cell.config)
     return "?" if per_round is None else in_words(per_round * known.rounds_left / workers)
 
@@ -291,7 +291,7 @@ def _sum(
 
 
 def show_end(console: Console, progress: Progress, results: Path, again: str) -> None:
-    """Print what came of a sweep, and the command that goes on with it; cells that ended badly are an error at last."""
+    """Print the end of a sweep, and the command that goes on with it; failed and killed cells are an error."""
     if progress.out_of_time:
         guess = progress.remaining()
         rest = f", about {in_words(guess.seconds)} of work" if guess.seconds else ""
@@ -304,12 +304,12 @@ def show_end(console: Console, progress: Progress, results: Path, again: str) ->
     for cell in progress.killed:
         _say(console, f"killed: {cell.label}: its process was killed twice; out of memory? try --jobs 1", "red")
     failed, killed = len(progress.failed), len(progress.killed)
-    told = [
+    problems = [
         *([f"{failed} of {total} cells failed; --rerun failed runs them again"] if failed else []),
         *([f"{killed} of {total} cells were killed; the next sweep goes on where they stopped"] if killed else []),
     ]
-    if told:
-        raise SweepError("; ".join(told))
+    if problems:
+        raise SweepError("; ".join(problems))
 
 
 def _say_notes(console: Console, notes: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True)
 class Typed:
-    """A value as somebody typed it, and all that it may mean."""
+    """A value as typed on the command line, and the values that it may stand for."""
 
     text: str
     meanings: tuple[Any, ...] = ()
@@ -34,7 +34,7 @@ class PlannedCell:
     config
         The complete configuration.
     axes
-        What the sweep varies, and this cell's values.
+        The axes of the sweep, and this cell's values on them.
     besides
         Settings that tell it from cells of other grids at the same place on the axes.
     written
@@ -49,7 +49,7 @@ class PlannedCell:
 
     @property
     def label(self) -> str:
-        """What tells this cell from the others, in one line."""
+        """A line that no other cell has: the values on the axes, and ``besides``."""
         return ", ".join(filter(None, (label_of(self.axes), label_of(self.besides)))) or self.key[:8]
 
     @property
@@ -78,14 +78,14 @@ def select(cells: Sequence[PlannedCell], wanted: Mapping[str, Sequence[Any]]) ->
         for value in values:
             if hint := without_match(cells, key, [value]):
                 raise ConfigError(f"no cell of the sweep has {pattern_label({key: [value]})}{hint}")
-    found = [cell for cell in cells if matches(cell, wanted)]
-    if not found:
+    selected = [cell for cell in cells if matches(cell, wanted)]
+    if not selected:
         raise ConfigError(f"no cell of the sweep has {pattern_label(wanted)}")
-    return found
+    return selected
 
 
 def without_match(cells: Iterable[PlannedCell], key: str, values: Sequence[Any]) -> str:
-    """Return what somebody may have meant by values of a key of which no cell has any; nothing if one does."""
+    """Return a hint on values of a key that no cell has; nothing if a cell has one of them."""
     known: set[str] = set()
     for cell in cells:
         if matches(cell, {key: values}):
@@ -95,7 +95,7 @@ def without_match(cells: Iterable[PlannedCell], key: str, values: Sequence[Any])
 
 
 def pattern_label(wanted: Mapping[str, Sequence[Any]]) -> str:
-    """Return in one line what :func:`matches` takes."""
+    """Return the pattern of :func:`matches` in one line."""
     return ", ".join(f"{key}={' or '.join(map(_typed_label, values))}" for key, values in wanted.items())
 
 
