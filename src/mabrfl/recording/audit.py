@@ -3,8 +3,8 @@
 A complete line is never removed. A run that resumes from a state saved before its last lines adds a line of kind
 ``back``: the decisions between the two no longer stand (see :class:`AuditHistory`).
 
-A line that is changed, removed or inserted is detected, unless all lines after it are rewritten. Anyone with write access
-to the folder can do that; against it, note the last hash elsewhere and check it with ``head``.
+A line that is changed, removed or inserted is detected, unless all lines after it are rewritten. Anyone with write
+access to the folder can do that; against it, note the last hash elsewhere and check it with ``head``.
 """
 
 from __future__ import annotations
