@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import sys
 from pathlib import Path
 
@@ -185,9 +184,11 @@ def test_only_the_users_own_names_of_a_run_have_a_fingerprint(place: Path) -> No
 
 def test_a_plugin_is_its_users_own_and_a_removed_one_is_not_found(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def installed(target: str) -> None:
-        point = importlib.metadata.EntryPoint("ours", target, "mabrfl.defenses")
-        found = {"mabrfl.defenses": (point,)}
-        monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found.get(group, ()))
+        folder = place / target.replace(":", "-") / "plugin-1.0.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(f"[mabrfl.defenses]\nours = {target}\n")
+        monkeypatch.syspath_prepend(folder.parent)
 
     installed("mine:Rule")
     before = code_of({"defense": "ours", "attack": "mine"})
