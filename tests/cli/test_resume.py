@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mabrfl.config import config_hash, load_config
 from mabrfl.recording import read_rounds, read_summary
 
 pytestmark = pytest.mark.usefixtures("fake", "without_pictures")
@@ -60,18 +61,54 @@ def test_the_result_is_that_of_a_run_in_one_sitting(
     assert read_rounds(tmp_path / "o").records == read_rounds(tmp_path / "whole").records
 
 
-def test_another_configuration_is_refused_with_both_hashes(
+def test_another_configuration_is_refused_with_what_differs(
     mabrfl: Callable[..., Any], interrupted: Callable[..., Any], tmp_path: Path
 ) -> None:
     interrupted()
     before = (tmp_path / "o" / "rounds.jsonl").read_bytes()
     done = mabrfl("run", "--resume", "--out", "o", "--seed", "5")
-    assert done.code == 5
-    for rounds in ({"rounds": 6}, {"rounds": 6, "seed": 5}):
-        assert config_hash(load_config(None, rounds)) in done.err
+    assert (done.code, done.err) == (5, "error: the run in 'o' is another one: seed: 0 -> 5\n")
     assert (tmp_path / "o" / "rounds.jsonl").read_bytes() == before
     (tmp_path / "same.toml").write_text("rounds = 6\n")
     assert mabrfl("run", "same.toml", "--resume", "--out", "o", "--workers", "1").code == 0
+
+
+def test_a_run_whose_code_has_changed_is_not_resumed_but_started_again(
+    mabrfl: Callable[..., Any], interrupted: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = "def rule(cohort):\n    return cohort\n"
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "resumed_rule.py").write_text(rule)
+    assert interrupted("--defense", "resumed_rule:rule").code == 130
+    before = (tmp_path / "o" / "rounds.jsonl").read_bytes()
+    (tmp_path / "resumed_rule.py").write_text(rule + "FACTOR = 2\n")
+    importlib.invalidate_caches()
+    done = mabrfl("run", "--resume", "--out", "o")
+    assert done.code == 5
+    assert done.err == (
+        "error: the code of 'resumed_rule:rule' has changed since the run in 'o' began, so that it cannot be resumed; "
+        "start again with --force in place of --resume, or choose another folder with --out\n"
+    )
+    assert (tmp_path / "o" / "rounds.jsonl").read_bytes() == before
+    assert mabrfl("run", "--rounds", "6", "--defense", "resumed_rule:rule", "--out", "o", "--force").code == 0
+    assert mabrfl("run", "--resume", "--out", "o").err == "note: this run is finished already\n"
+    (tmp_path / "resumed_rule.py").write_text(rule + "FACTOR = 3\n")
+    assert mabrfl("run", "--resume", "--out", "o").err == (
+        "note: this run is finished already\n"
+        "note: the code of 'resumed_rule:rule' has changed since; --force runs it again\n"
+    )
+
+
+def test_a_run_whose_code_has_a_new_comment_is_resumed(
+    mabrfl: Callable[..., Any], interrupted: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "commented_rule.py").write_text("def rule(cohort):\n    return cohort\n")
+    interrupted("--defense", "commented_rule:rule")
+    (tmp_path / "commented_rule.py").write_text("# Explained.\ndef rule(cohort):\n    return cohort\n")
+    done = mabrfl("run", "--resume", "--out", "o")
+    assert (done.code, done.err) == (0, "")
+    assert "round 4/6" in done.out
+    assert "round 3/6" not in done.out
 
 
 def test_a_finished_run_is_shown_and_not_run(mabrfl: Callable[..., Any], fake: Callable[..., Any]) -> None:

@@ -105,7 +105,7 @@ def test_the_plan_heeds_the_options_of_the_run(
     assert "2 done, 1 failed, 1 to do; about" in call("--plan").out
     one = call("--plan", "--only", "defense=fedavg").out
     assert one.splitlines()[-1] == "2 cells: 1 done, 1 failed"
-    again = call("--plan", "--retry-failed", "--only", "defense=fedavg").out
+    again = call("--plan", "--rerun", "failed", "--only", "defense=fedavg").out
     assert "2 cells: 1 done, 1 failed; 1 that failed run again; about" in again
 
 
@@ -133,7 +133,7 @@ def test_failed_cells_are_listed_and_are_an_error_of_their_own(call: Callable[..
     assert done.code == 9
     assert done.out.count("failed: defense=mine:broken, seed=") == 2
     assert done.out.count("no [bold]luck[/bold]") == 4
-    assert done.err == "error: 2 of 4 cells failed; --retry-failed runs them again\n"
+    assert done.err == "error: 2 of 4 cells failed; --rerun failed runs them again\n"
     again = call()
     assert again.code == 9
     assert "2 done, 0 to run, 2 failed earlier" in again.out
@@ -143,7 +143,7 @@ def test_failed_cells_are_listed_and_are_an_error_of_their_own(call: Callable[..
     )
     del sys.modules["mine"]
     importlib.invalidate_caches()
-    assert call("--retry-failed").code == 0
+    assert call("--rerun", "failed").code == 0
 
 
 def test_a_refused_checkpoint_is_a_note_with_the_name_of_the_cell(call: Callable[..., Any], tmp_path: Path) -> None:
@@ -184,7 +184,12 @@ def test_the_command_to_go_on_with_runs_what_this_one_would_have(
     where = ["--out", "it's here", "--from", "a.json.gz", "--from", "b c"]
     what = ["--only", "defense=fedavg", "--only", "seed=0", "--only", "seed=1"]
     how = ["--jobs", "3", "--workers", "2", "--checkpoint-every", "0"]
-    for options in ([], what, [*where, *what, *how], [*how, "--time-budget", "1h", "--retry-failed"]):
+    for options in (
+        [],
+        what,
+        [*where, *what, *how],
+        [*how, "--time-budget", "1h", "--rerun", "failed", "--rerun", "stale"],
+    ):
         done = mabrfl("sweep", "my sweep.toml", *options)
         assert done.code == 130
         said, _, command = done.err.rstrip("\n").partition("go on with: ")
@@ -193,7 +198,7 @@ def test_the_command_to_go_on_with_runs_what_this_one_would_have(
         assert program == "mabrfl"
         assert mabrfl(*arguments).code == 130
         first, again = calls[-2:]
-        assert again == {**first, "time_budget": None, "retry_failed": False}
+        assert again == {**first, "time_budget": None, "rerun": [which for which in first["rerun"] if which == "stale"]}
     assert "'my sweep.toml'" in command
 
 
@@ -220,7 +225,7 @@ def broken(cohort):
     assert done.out.splitlines()[-1].startswith("killed: defense=mine:killed, seed=0: its process was killed twice")
     both = call()
     assert both.code == 9
-    assert both.err.startswith("error: 1 of 3 cells failed; --retry-failed runs them again; 1 of 3 cells were killed; ")
+    assert both.err.startswith("error: 1 of 3 cells failed; --rerun failed runs them again; 1 of 3 cells were killed; ")
     (tmp_path / "mended").touch()
     again = call("--only", "defense=mine:killed")
     assert (again.code, again.err) == (0, "")

@@ -299,9 +299,12 @@ def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == before
 
 
-def test_a_run_of_another_configuration_is_refused_with_both_hashes(tmp_path: Path) -> None:
+def test_a_run_of_another_configuration_is_refused_with_what_differs(tmp_path: Path) -> None:
     interrupted_after(tmp_path / "run", 2)
     other = STUB.model_copy(update={"seed": 1})
+    with pytest.raises(StateError, match=r"is another one: seed: 0 -> 1$"):
+        run_cell(other, tmp_path / "run", build=StubSimulation)  # type: ignore[arg-type]
+    (tmp_path / "run" / "config.toml").write_text("damaged")
     with pytest.raises(StateError) as caught:
         run_cell(other, tmp_path / "run", build=StubSimulation)  # type: ignore[arg-type]
     assert config_hash(STUB) in str(caught.value)

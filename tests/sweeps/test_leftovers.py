@@ -16,7 +16,7 @@ from killing import ended, forked, outcome
 from mabrfl.errors import OutputError
 from mabrfl.recording import RunFolder
 from mabrfl.sweeps.packing import pack
-from mabrfl.sweeps.plan import folder_of
+from mabrfl.sweeps.plan import Rerun, folder_of
 from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sweep_file import Sweep, parse_sweep
 from mabrfl.sweeps.sweep_progress import Progress
@@ -72,15 +72,15 @@ def killed_at_replacement(number: int, wanted: Sweep, results: Path, **settings:
 @pytest.mark.parametrize(
     "name", ["config.toml", "manifest.json", "summary.json", "accuracy.png", "failed.json", "series.json"]
 )
-@pytest.mark.parametrize("retry_failed", [False, True])
+@pytest.mark.parametrize("rerun", [[], ["failed"]])
 def test_half_a_file_in_a_cells_folder_is_removed_and_the_cell_is_run(
-    wanted: Sweep, tmp_path: Path, name: str, retry_failed: bool
+    wanted: Sweep, tmp_path: Path, name: str, rerun: list[Rerun]
 ) -> None:
     folder = folder_of(tmp_path, wanted.cells[0].key)
     run(wanted, tmp_path, only=[])
     folder.mkdir(parents=True)
     (folder / f".{name}-abc123").write_text("half of")
-    progress = run(wanted, tmp_path, retry_failed=retry_failed)
+    progress = run(wanted, tmp_path, rerun=rerun)
     assert (progress.count("done"), progress.failed) == (1, [])
     assert sorted(os.listdir(folder)) == ["config.toml", "manifest.json", "rounds.jsonl", "summary.json"]
 

@@ -221,10 +221,10 @@ def test_a_failed_cell_runs_again_on_request_and_goes_on_where_it_was(tmp_path: 
     wanted = misfortunes("fails until mended", place=tmp_path)
     folder = folder_of(tmp_path / "r", wanted.cells[0].key)
     assert [known.error for known in run(wanted, tmp_path / "r").failed] == ["not mended yet"]
-    assert [known.error for known in run(wanted, tmp_path / "r", retry_failed=True).failed] == ["not mended yet"]
+    assert [known.error for known in run(wanted, tmp_path / "r", rerun=["failed"]).failed] == ["not mended yet"]
     (tmp_path / "mended").touch()
     assert run(wanted, tmp_path / "r").count("done") == 0
-    assert run(wanted, tmp_path / "r", retry_failed=True).count("done") == 1
+    assert run(wanted, tmp_path / "r", rerun=["failed"]).count("done") == 1
     assert not (folder / "failed.json").exists()
     manifest = json.loads((folder / "manifest.json").read_text())
     assert [sitting["after_round"] for sitting in manifest["resumed"]] == [1, 1]

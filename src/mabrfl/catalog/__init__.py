@@ -10,10 +10,12 @@ from mabrfl.catalog.entries import BUILT_IN
 from mabrfl.catalog.kinds import KINDS, Conditions, DatasetDefaults, Entry, Kind
 from mabrfl.catalog.names import describe, display_entry, entry, known_name, resolve_name
 from mabrfl.catalog.options import complete_options
+from mabrfl.catalog.user_code import CodeCheck, check_code, code_of
 
 __all__ = [
     "BUILT_IN",
     "KINDS",
+    "CodeCheck",
     "Conditions",
     "DatasetDefaults",
     "Entry",
@@ -24,6 +26,8 @@ __all__ = [
     "build_model",
     "build_rule",
     "build_selector",
+    "check_code",
+    "code_of",
     "complete_options",
     "describe",
     "display_entry",

@@ -66,6 +66,20 @@ def display_entry(kind: Kind, name: str) -> Entry:
     return Entry(target=name, label=name.rpartition(":")[2] or name, learns=kind == "selectors")
 
 
+def own_target(kind: Kind, name: str) -> str | None:
+    """Return ``module:Name`` of a name that is the user's own: a plug-in's, or itself; None of one of this package's.
+
+    Nothing is imported. The text is empty for a name that nobody knows, such as that of a plug-in that was removed.
+    """
+    if name in BUILT_IN[kind] or name in ALIASES.get(kind, {}):
+        return None
+    points = {} if _TARGET.fullmatch(name) else _entry_points(kind)
+    target = points[name].value if name in points else name
+    if not _TARGET.fullmatch(target):
+        return ""
+    return None if target.partition(":")[0].partition(".")[0] == _PACKAGE.name else target
+
+
 def resolve_name(kind: Kind, name: str) -> Any:
     """Return the class, function or object of a name.
 

@@ -122,9 +122,9 @@ def _after_a_crash(report: AuditReport) -> str:
 
 def _read(file: Path) -> tuple[list[dict[str, Any]], StateError | None]:
     """Return the rows about replies, with ``undone`` in those that no longer stand, and what is wrong after them."""
-    from mabrfl.recording.audit import Standing, read_audit
+    from mabrfl.recording.audit import AuditHistory, read_audit
 
-    told, rows, problem = Standing(), [], None
+    told, rows, problem = AuditHistory(), [], None
     try:
         for row in read_audit(file):
             told.take(row)

@@ -14,11 +14,11 @@ from rich.text import Text
 from mabrfl.catalog import entry
 from mabrfl.cli.live import Display, headline
 from mabrfl.config import ResolvedConfig, config_hash
-from mabrfl.errors import OutputError
+from mabrfl.errors import OutputError, StateError
 from mabrfl.recording import RunFolder
 from mabrfl.recording.evaluation import attacker_ids
 from mabrfl.recording.folder import shown
-from mabrfl.runs.finished import Finished, claim, finished_run, is_same_run
+from mabrfl.runs.finished import Finished, changed_code, claim, finished_run, is_same_run, quoted
 from mabrfl.runs.session import Build, Sitting
 
 __all__ = ["Build", "Finished", "default_folder", "draw", "execute"]
@@ -60,8 +60,13 @@ def execute(
         if not is_same_run(path, config):
             raise OutputError(f"there is no run to resume in {shown(path)}; leave out --resume to start one")
         if done := finished_run(path, config):
-            _tell(["this run is finished already"])
+            _tell(["this run is finished already", *done.notes])
             return done
+        if changed := changed_code(path, config):
+            raise StateError(
+                f"the code of {quoted(changed)} has changed since the run in {shown(path)} began, so that it cannot be "
+                "resumed; start again with --force in place of --resume, or choose another folder with --out"
+            )
     else:
         RunFolder.check(path, force=force)
     with _waiting(console, f"loading {config.dataset} and starting {config.workers} workers"):

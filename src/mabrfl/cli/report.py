@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.status import Status
 
-from mabrfl.cli.results import Paths, one_of, put, read
+from mabrfl.cli.results import Paths, one_of, put, read, tell_stale
 
 
 def report(
@@ -33,6 +33,7 @@ def report(
     one_of("--metric", metric, list(METRICS))
     console = Console(stderr=True)
     loaded = read(results)
+    tell_stale(loaded)
     from mabrfl.reports.page import report as make
 
     with console.status("drawing ...") if console.is_terminal else nullcontext() as status:

@@ -28,6 +28,14 @@ def read(paths: Sequence[Path]) -> list[Results]:
     return load_all(list(paths))
 
 
+def tell_stale(results: Sequence[Results]) -> None:
+    """Say on standard error which finished cells were made with other code of the user's own than that of today."""
+    from mabrfl.sweeps.stale import notes_on_results
+
+    for note in notes_on_results(results):
+        typer.secho(f"note: {note}", fg="yellow", err=True)
+
+
 def cells_of(results: Sequence[Results]) -> list[Cell]:
     """Return all cells of several results."""
     return [cell for one in results for cell in one.cells]

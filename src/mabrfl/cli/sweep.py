@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from rich.text import Text
 
 from mabrfl.cli.live import in_words
 from mabrfl.cli.once import duration, share_or_count, whole_number
+from mabrfl.cli.results import one_of
 from mabrfl.cli.run import parse_value
 from mabrfl.cli.stopping import Stopped
 from mabrfl.cli.sweep_live import monitor_for
@@ -26,6 +27,7 @@ from mabrfl.sweeps.cells import PlannedCell, Typed, select
 from mabrfl.sweeps.locking import refuse_foreign_folder
 from mabrfl.sweeps.plan import (
     Pace,
+    Rerun,
     Standing,
     changes,
     damage_of_plan,
@@ -38,12 +40,14 @@ from mabrfl.sweeps.plan import (
 from mabrfl.sweeps.results import Cell
 from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sharing import Sharing, share_machine
+from mabrfl.sweeps.stale import code_notes
 from mabrfl.sweeps.sweep_file import Sweep, load_sweep
 from mabrfl.sweeps.sweep_progress import Progress
 
 _INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
 _STYLES = {"done": "green", "failed": "red", "running": "yellow", "missing": "dim"}
 _WORDS = {"done": "done", "failed": "failed", "running": "begun", "missing": "to do"}
+_RERUN: Mapping[str, Rerun] = {"failed": "failed", "stale": "stale"}
 _WHAT, _HOW = "What to run", "How"
 
 
@@ -74,9 +78,14 @@ def sweep(  # the options document themselves
             rich_help_panel=_WHAT,
         ),
     ] = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Run cells that failed again.", rich_help_panel=_WHAT)
-    ] = False,
+    rerun: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="failed|stale",
+            help="Run cells again that failed, or that were finished with other code of yours; repeatable.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
     time_budget: Annotated[
         float | None,
         typer.Option(
@@ -102,10 +111,13 @@ def sweep(  # the options document themselves
 
     Stop it at any moment, with Ctrl-C or `kill -9`; the same command goes on, with the same result to the bit.
 
-    Finished cells are never run again; a cell whose settings changed is another cell.
+    Finished cells are not run again, unless --rerun stale asks for those whose code (module:Name) has changed since.
+
+    A cell whose settings changed is another cell.
     """
     if checkpoint_every < 0:
         raise click.UsageError(f"--checkpoint-every takes a number of rounds, or 0 for none; got {checkpoint_every}")
+    run_again = [_RERUN[one_of("--rerun", word, list(_RERUN))] for word in rerun or ()]
     wanted = load_sweep(file)
     results = out or Path("runs") / wanted.name
     cells = select(wanted.cells, _patterns(only)) if only else list(wanted.cells)
@@ -119,8 +131,8 @@ def sweep(  # the options document themselves
             wanted,
             results,
             cells,
-            found=adoptable(adopt_from or (), wanted.cells),
-            retry_failed=retry_failed,
+            adopted=adoptable(adopt_from or (), wanted.cells),
+            rerun=run_again,
             time_budget=time_budget,
             jobs=jobs,
             workers=workers,
@@ -133,6 +145,7 @@ def sweep(  # the options document themselves
             "--out": out,
             "--from": adopt_from,
             "--only": only,
+            "--rerun": "stale" if "stale" in run_again else None,
             "--jobs": jobs,
             "--workers": workers,
             "--checkpoint-every": checkpoint_every if checkpoint_every != 1 else None,
@@ -146,7 +159,7 @@ def sweep(  # the options document themselves
                 results,
                 only=cells,
                 adopt_from=adopt_from or (),
-                retry_failed=retry_failed,
+                rerun=run_again,
                 time_budget=time_budget,
                 jobs=jobs,
                 workers=workers,
@@ -172,20 +185,20 @@ def _command(file: Path, options: Mapping[str, Any]) -> str:
 
 
 def _patterns(only: Sequence[str]) -> dict[str, list[Typed]]:
-    """Return what ``--only`` asks for: for each key the values that will do."""
+    """Return the pattern of ``--only``: the accepted values of each key."""
     patterns: dict[str, list[Typed]] = {}
     for pattern in only:
         key, equals, text = pattern.partition("=")
         key = key.strip()
         if not equals or not key:
             raise click.UsageError(f"--only takes KEY=VALUE, e.g. defense=krum; got {pattern!r}")
-        # A label of an axis ("48 %") need not be TOML; the text as it stands will do as well.
+        # A label of an axis ("48 %") need not be TOML: the text itself counts as well.
         patterns.setdefault(key, []).append(Typed(text, _parsed(text, key)))
     return patterns
 
 
 def _parsed(text: str, key: str) -> tuple[Any, ...]:
-    """Return what a text may mean besides itself."""
+    """Return the values that a text may stand for, besides itself."""
     try:
         return (share_or_count(text) if key == "attackers" else parse_value(text, key),)
     except (typer.BadParameter, ConfigError):
@@ -198,20 +211,22 @@ def show_plan(
     results: Path,
     cells: Sequence[PlannedCell],
     *,
-    found: Mapping[str, Cell],
-    retry_failed: bool = False,
+    adopted: Mapping[str, Cell],
+    rerun: Collection[Rerun] = (),
     time_budget: float | None = None,
     jobs: int | None = None,
     workers: int | None = None,
 ) -> None:
-    """Print where every cell stands (or will, once those found elsewhere are adopted), what changed, and the time."""
+    """Print where every cell stands once those of other results are adopted, what changed, and the time."""
     refuse_foreign_folder(results)
     refuse_others_folder(results, sweep.name, sweep.cells)
     before = last_plan(results)
-    standings = {cell.key: with_adopted(standing(results, cell), found) for cell in sweep.cells}
+    standings = {cell.key: with_adopted(standing(results, cell), adopted) for cell in sweep.cells}
     pace = pace_in(results, standings.values())
     known = [standings[cell.key] for cell in cells]
-    statuses = ("running", "missing", "failed") if retry_failed else ("running", "missing")
+    notes = code_notes(entry.code for entry in known if entry.status == "done")
+    known = [entry.anew() if entry.stale and "stale" in rerun else entry for entry in known]
+    statuses = ("running", "missing", "failed") if "failed" in rerun else ("running", "missing")
     left = [entry for entry in known if entry.status in statuses]
     to_run = {entry.cell.key for entry in left}
     changed = {key: why for key, why in changes(before, sweep.cells).items() if key in to_run}
@@ -225,6 +240,7 @@ def show_plan(
         table.add_row(*_row(entry, time, changed.get(entry.cell.key, "")))
     console.print(table)
     _say(console, _sum(known, left, pace, sharing, time_budget))
+    _say_notes(console, notes)
     gone = {entry["key"] for entry in before} - {cell.key for cell in sweep.cells}
     if changed:
         reasons = Counter(changed.values()).most_common(5)
@@ -235,7 +251,7 @@ def show_plan(
 
 
 def _time(known: Standing, pace: Pace, workers: int) -> str:
-    """Return how long a cell is going to take on this many processes."""
+    """Return the time that a cell takes on this many processes."""
     per_round = pace.per_round(known.cell.config)
     return "?" if per_round is None else in_words(per_round * known.rounds_left / workers)
 
@@ -246,6 +262,8 @@ def _row(known: Standing, time: str, changed: str) -> tuple[str | Text, ...]:
     why = known.error or (f"changed: {changed}" if changed else "")
     if known.status == "done" and known.accuracy is not None:
         why = f"{known.accuracy:.2f} %"
+    if known.code.changed:
+        why = "; ".join(filter(None, (why, f"made with other code of {', '.join(known.code.changed)}")))
     rounds = f"{known.rounds}/{config.rounds}" if known.rounds else str(config.rounds)
     return Text(known.cell.label), Text(_WORDS[known.status], style=_STYLES[known.status]), rounds, time, Text(why)
 
@@ -273,24 +291,30 @@ def _sum(
 
 
 def show_end(console: Console, progress: Progress, results: Path, again: str) -> None:
-    """Print what came of a sweep, and the command that goes on with it; cells that ended badly are an error at last."""
+    """Print the end of a sweep, and the command that goes on with it; failed and killed cells are an error."""
     if progress.out_of_time:
         guess = progress.remaining()
         rest = f", about {in_words(guess.seconds)} of work" if guess.seconds else ""
         _say(console, f"time is up: {progress.left} cells are left{rest}; go on with: {again}")
     done, total = progress.count("done"), len(progress.standings)
     _say(console, f"{done} of {total} cells are done; results in {results}")
+    _say_notes(console, code_notes(known.code for known in progress.standings.values() if known.status == "done"))
     for known in progress.failed:
         _say(console, f"failed: {known.cell.label}: {known.error}", "red")
     for cell in progress.killed:
         _say(console, f"killed: {cell.label}: its process was killed twice; out of memory? try --jobs 1", "red")
     failed, killed = len(progress.failed), len(progress.killed)
-    told = [
-        *([f"{failed} of {total} cells failed; --retry-failed runs them again"] if failed else []),
+    problems = [
+        *([f"{failed} of {total} cells failed; --rerun failed runs them again"] if failed else []),
         *([f"{killed} of {total} cells were killed; the next sweep goes on where they stopped"] if killed else []),
     ]
-    if told:
-        raise SweepError("; ".join(told))
+    if problems:
+        raise SweepError("; ".join(problems))
+
+
+def _say_notes(console: Console, notes: Sequence[str]) -> None:
+    for note in notes:
+        _say(console, f"note: {note}", "yellow")
 
 
 def _say(console: Console, line: str, style: str = "") -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import click
 import typer
 
-from mabrfl.cli.results import Paths, cells_of, one_of, put, read
+from mabrfl.cli.results import Paths, cells_of, one_of, put, read, tell_stale
 from mabrfl.errors import StateError
 
 
@@ -65,9 +65,11 @@ def table(
     ]
     if len(asked) > 1:
         raise click.UsageError(f"{' and '.join(asked)} do not go together: they are different tables")
-    cells = cells_of(read(results))
+    loaded = read(results)
+    cells = cells_of(loaded)
     if not cells:
         raise StateError("nothing to show: the results have no runs")
+    tell_stale(loaded)
     if ablation:
         put(ABLATION_FORMATS[format_](ablation_table(cells, metric)), out)  # type: ignore[arg-type] # just checked
     elif detection:

@@ -1,10 +1,10 @@
 """The audit: one line of JSON per decision, each bound to the line before it by a hash.
 
-No whole line is ever taken back. A run that goes on from a state saved before its last lines says so with a line
-of kind ``back``: the decisions between the two no longer stand (see :class:`Standing`).
+A complete line is never removed. A run that resumes from a state saved before its last lines adds a line of kind
+``back``: the decisions between the two no longer stand (see :class:`AuditHistory`).
 
-What it is worth: whoever changes, removes or inserts a line without rewriting everything after it is found out. Who
-may write to the folder can rewrite it all; against that, note the last hash elsewhere and check it with ``head``.
+A line that is changed, removed or inserted is detected, unless all lines after it are rewritten. Anyone with write
+access to the folder can do that; against it, note the last hash elsewhere and check it with ``head``.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from mabrfl.recording.record import plain
 
 AUDIT = "audit.jsonl"
 START = "0" * 64
-"""What the first line names as the hash of the line before it."""
+"""The first line has this as the hash of the line before it."""
 
 DECISIONS = ("reply", "round")
-"""The kinds of rows that tell what was decided; going back undoes them."""
+"""The kinds of rows that are decisions; a ``back`` row undoes them."""
 
 MAX_TEXT = 256
 MAX_LINE = 1 << 20
@@ -52,8 +52,8 @@ def safe_text(value: Any, limit: int = MAX_TEXT) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-class Standing:
-    """Which decisions still stand, told row by row: those before a ``back`` row and after its mark are undone.
+class AuditHistory:
+    """The decisions that still stand, collected row by row: those between a ``back`` row and its mark are undone.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Standing:
     saved
         The last round of which there was a saved state when a run started or went back.
     finished
-        The last round that was told to its end.
+        The last round that is recorded completely.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Standing:
 
 def standing(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the rows that stand: without those of rounds that were begun again, so that nothing counts twice."""
-    kept, told = list(rows), Standing()
+    kept, told = list(rows), AuditHistory()
     for row in kept:
         told.take(row)
     return [row for row in kept if row["seq"] not in told.undone]
@@ -101,7 +101,7 @@ def standing(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What a check of an audit found.
+    """The result of a check of an audit.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class AuditReport:
     problem: str | None
     size: int
     torn: int
-    told: Standing
+    told: AuditHistory
 
 
 class AuditLog:
@@ -157,7 +157,7 @@ class AuditLog:
         """
         rows = int(mark["rows"]) if mark is not None else 0
         there = path.exists()
-        report = verify(path, stop=rows) if there else AuditReport(0, START, None, 0, 0, Standing())
+        report = verify(path, stop=rows) if there else AuditReport(0, START, None, 0, 0, AuditHistory())
         if mark is not None and (report.rows != rows or report.head != mark["sha256"]):
             raise StateError(
                 f"{shown(path)}: expected {rows} lines ending in {mark['sha256']}, "
@@ -233,7 +233,7 @@ def verify(path: Path | str, *, head: str | None = None, stop: int | None = None
     stop
         Check so many lines only.
     """
-    rows, last, size, problem, torn, told = 0, START, 0, None, 0, Standing()
+    rows, last, size, problem, torn, told = 0, START, 0, None, 0, AuditHistory()
     seen = head is None or head == START
     for number, line in _lines(Path(path)):
         if stop is not None and rows >= stop:

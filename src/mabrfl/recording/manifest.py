@@ -1,4 +1,4 @@
-"""Where a run comes from: versions, seed, data, source commit, command."""
+"""Where a run comes from: versions, seed, data, source commit, the user's own code, command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path, PurePath
@@ -17,7 +17,14 @@ from mabrfl._version import __version__
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "pydantic")
 
 
-def manifest(*, seed: int, config_hash: str, data_fingerprint: str | None, arguments: Sequence[str]) -> dict[str, Any]:
+def manifest(
+    *,
+    seed: int,
+    config_hash: str,
+    data_fingerprint: str | None,
+    arguments: Sequence[str],
+    code: Mapping[str, str | None] | None = None,
+) -> dict[str, Any]:
     """Return what is needed to repeat a run, as plain values, with no path of this machine in it.
 
     Parameters
@@ -28,6 +35,8 @@ def manifest(*, seed: int, config_hash: str, data_fingerprint: str | None, argum
         SHA-256 over the data set's arrays.
     arguments
         The command line without the program's name; absolute paths are cut down to their last part.
+    code
+        Fingerprints of the user's own code by name, see :func:`mabrfl.catalog.code_of`; none for a run without any.
     """
     return {
         "versions": {"mabrfl": __version__, "python": platform.python_version()}
@@ -39,6 +48,7 @@ def manifest(*, seed: int, config_hash: str, data_fingerprint: str | None, argum
         "config_hash": config_hash,
         "data_fingerprint": data_fingerprint,
         "source": source_commit(Path(__file__).resolve().parents[1]),
+        **({"code": dict(code)} if code else {}),
         "arguments": [_without_folders(argument) for argument in arguments],
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "ended": None,

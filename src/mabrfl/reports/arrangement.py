@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from mabrfl.config.differences import value_label
 from mabrfl.config.toml import one_line
 from mabrfl.reports import paper_table as paper
 from mabrfl.reports.comparable import is_comparable
@@ -26,7 +27,6 @@ from mabrfl.reports.labels import (
     rows_of,
 )
 from mabrfl.reports.naming import is_label
-from mabrfl.sweeps.cells import value_label
 from mabrfl.sweeps.grouping import distinguishing_keys, groups_of, settings_of, settings_text
 from mabrfl.sweeps.results import Cell, one_per_seed
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from mabrfl.catalog import display_entry
 from mabrfl.config import RunConfig, resolve
+from mabrfl.config.differences import flat
 from mabrfl.config.identity import WITHOUT_EFFECT
 from mabrfl.config.model import PartitionConfig, TrainingConfig
 from mabrfl.errors import MabRflError
 from mabrfl.reports import paper_table as paper
-from mabrfl.sweeps.cells import flat
 from mabrfl.sweeps.results import Cell
 
 LAPTOP: Mapping[str, Mapping[str, Any]] = {

@@ -36,6 +36,7 @@ from mabrfl.reports.figures import CAPTIONS, FIGURES, draw
 from mabrfl.reports.naming import STATUS_WORDS, attack_name, dataset_name, defense_name
 from mabrfl.reports.tables import Metric, Table, outcome, tabulate
 from mabrfl.sweeps.results import STATUSES, Cell, Results
+from mabrfl.sweeps.stale import notes_on_results
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ def _summary(results: Sequence[Results], tables: Sequence[Sequence[Table]]) -> d
     return {
         "tiles": tiles,
         "origins": _origins(cells),
+        "notes": notes_on_results(results),
         "agreements": {title: some for title, some in near.items() if some},
     }
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mabrfl.config import ResolvedConfig, config_hash, load_config
+from mabrfl.catalog import check_code
+from mabrfl.config import ResolvedConfig, config_hash, load_config, resolve
+from mabrfl.config.differences import difference, flat
+from mabrfl.config.identity import WITHOUT_EFFECT
 from mabrfl.errors import ConfigError, OutputError, StateError
 from mabrfl.recording import RoundRecord, RunFolder, read_rounds, read_summary, remove_checkpoints
 from mabrfl.recording.folder import CHECKPOINTS, CONFIG, MANIFEST, ROUNDS, SUMMARY, shown
@@ -44,10 +48,35 @@ def is_same_run(path: Path, config: ResolvedConfig) -> bool:
     """
     theirs, ours = _hash_in(path), config_hash(config)
     if theirs is not None and theirs != ours:
-        raise StateError(
-            f"the run in {shown(path)} is another one: the hash of its configuration is {theirs}, of this one {ours}"
-        )
+        raise StateError(f"the run in {shown(path)} is another one: {_difference(path, config)}")
     return theirs is not None or (path / ROUNDS).is_file()
+
+
+def _difference(path: Path, config: ResolvedConfig) -> str:
+    """Return which settings differ from those of the run in a folder; the two hashes if these cannot be read."""
+    try:
+        theirs = resolve(load_config(path / CONFIG))
+    except ConfigError:
+        theirs = config
+    before, now = (flat(each.model_dump(mode="json", exclude=set(WITHOUT_EFFECT))) for each in (theirs, config))
+    hashes = f"the hash of its configuration is {_hash_in(path)}, of this one {config_hash(config)}"
+    return difference(before, now) or hashes
+
+
+def changed_code(path: Path, config: ResolvedConfig) -> tuple[str, ...]:
+    """Return the user's own names in a run whose code has changed since the run in this folder began."""
+    return check_code(config.model_dump(mode="json"), read_manifest(path).get("code")).changed
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Return names in quotes, in one line.
+
+    Examples
+    --------
+    >>> quoted(["mine:Rule", "mine:Attack"])
+    "'mine:Rule', 'mine:Attack'"
+    """
+    return ", ".join(f"'{name}'" for name in names)
 
 
 def finished_summary(path: Path, key: str) -> dict[str, Any] | None:
@@ -79,7 +108,9 @@ def finished_run(path: Path, config: ResolvedConfig) -> Finished | None:
         raise StateError(f"the run in {shown(path)} is finished, but its rounds are not there: was it adopted?")
     # The last thing a run does; a kill may have come between.
     remove_checkpoints(path / CHECKPOINTS)
-    return Finished(config, path, list(read_rounds(path).records), summary)
+    changed = quoted(changed_code(path, config))
+    notes = [f"the code of {changed} has changed since; --force runs it again"] if changed else []
+    return Finished(config, path, list(read_rounds(path).records), summary, notes)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -14,11 +14,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mabrfl.catalog import check_code, code_of
 from mabrfl.config import ResolvedConfig, RunConfig, config_hash, dump_toml, resolve
 from mabrfl.errors import StateError
-from mabrfl.recording import Checkpoint, RoundRecord, RunFolder, load_checkpoint, manifest, read_rounds, summarize
+from mabrfl.recording import (
+    Checkpoint,
+    RoundRecord,
+    RunFolder,
+    load_checkpoint,
+    manifest,
+    read_rounds,
+    remove_checkpoints,
+    summarize,
+)
 from mabrfl.recording.folder import MANIFEST, ROUNDS
-from mabrfl.runs.finished import Finished, claim, finished_run, is_same_run, read_manifest
+from mabrfl.runs.finished import Finished, claim, finished_run, is_same_run, quoted, read_manifest
 
 if TYPE_CHECKING:
     from mabrfl.simulation.simulator import Simulation
@@ -64,7 +74,7 @@ def run_cell(
     Raises
     ------
     StateError
-        If the folder has a run of another configuration; the message has both hashes.
+        If the folder has a run of another configuration; the message names the settings that differ.
     OutputError
         If the folder cannot be written, or another process is running there.
 
@@ -133,6 +143,7 @@ class Sitting:
             config_hash=self._hash,
             data_fingerprint=simulation.dataset.fingerprint(),
             arguments=sys.argv[1:] if arguments is None else arguments,
+            code=code_of(config.model_dump(mode="json")),
         )
         self._begin(now, read_manifest(folder.path))
         self._since = time.perf_counter()
@@ -171,7 +182,11 @@ class Sitting:
             raise StateError(f"{error} (--checkpoint-every 0 does without checkpoints)") from error
 
     def _begin(self, now: dict[str, Any], before: dict[str, Any]) -> None:
-        """Go on after the newest checkpoint that fits, or start."""
+        """Go on after the newest checkpoint that fits, or start; rounds of two states of a user's code never mix."""
+        changed = check_code(self.config.model_dump(mode="json"), before.get("code")).changed
+        if changed:
+            self.notes.append(f"the code of {quoted(changed)} has changed since: starting again with round 1")
+            remove_checkpoints(self.folder.checkpoints)
         found = load_checkpoint(self.folder.checkpoints, config_hash=self._hash)
         initial = self.simulation.state_dict() if found is not None and found.state is not None else None
         while found is not None:
@@ -189,7 +204,7 @@ class Sitting:
             self.simulation.load_state_dict(initial)
         self.folder.rewind()
         self.folder.start(config=dump_toml(self.config), manifest=now)
-        if before or self.notes:
+        if (before or self.notes) and not changed:
             self.notes.append("no usable checkpoint: starting again with round 1")
 
     def _restore(self, found: Checkpoint, now: dict[str, Any], before: dict[str, Any]) -> None:

@@ -1,8 +1,9 @@
-"""Finished cells of other results, a packed file above all, taken over by a sweep, which then need not run them.
+"""Adoption: a sweep takes finished cells over from other results, mostly a packed file, and does not run them.
 
-An adopted cell has the folder of a finished run, but for the rounds: in place of ``rounds.jsonl`` there is
-``series.json``, with what a packed file keeps of them. To tables, figures, reports and packing it is a cell like any
-other, and packing the sweep again gives the packed cell again, to the byte.
+An adopted cell has the folder of a finished run, except that ``series.json``, with the series of a packed file, stands
+in place of ``rounds.jsonl``. To tables, figures, reports and packing it is a cell like any
+other, and packing the sweep again gives the packed cell again, to the byte. Its manifest has the fingerprints of the
+user's own code that made it, so that a cell made with other code is reported like any other.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mabrfl.catalog import check_code
 from mabrfl.config import dump_toml, load_config, resolve
+from mabrfl.config.differences import flat, value_label
 from mabrfl.config.identity import identity
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.recording.atomic import remove_leftovers, sync_folder, write_atomically
 from mabrfl.recording.folder import CONFIG, MANIFEST, SUMMARY, explained, shown
 from mabrfl.recording.ownership import SERIES, WRITTEN_ASIDE
-from mabrfl.sweeps.cells import PlannedCell, flat, value_label
+from mabrfl.sweeps.cells import PlannedCell
 from mabrfl.sweeps.plan import Standing, folder_of, standing
 from mabrfl.sweeps.results import Cell, load_results
 from mabrfl.sweeps.series import compact
@@ -33,8 +36,8 @@ def adoptable(sources: Iterable[Path | str], cells: Sequence[PlannedCell]) -> di
     Parameters
     ----------
     sources
-        Packed files or folders of sweeps. What they have besides, of another sweep or an older state of this one,
-        is left alone.
+        Packed files or folders of sweeps. Their other cells, of another sweep or an older state of this one, are left
+        alone.
     cells
         The sweep's.
 
@@ -44,7 +47,7 @@ def adoptable(sources: Iterable[Path | str], cells: Sequence[PlannedCell]) -> di
         If results cannot be read, have no cell of this sweep at all, or have one that is not what its key says.
     """
     planned = {cell.key: cell for cell in cells}
-    found: dict[str, Cell] = {}
+    finished: dict[str, Cell] = {}
     for source in sources:
         known = [cell for cell in load_results(source).cells if cell.key in planned]
         if not known:
@@ -52,33 +55,34 @@ def adoptable(sources: Iterable[Path | str], cells: Sequence[PlannedCell]) -> di
         for cell in known:
             if cell.status == "done":
                 _check(cell, planned[cell.key], source)
-                found.setdefault(cell.key, cell)
-    return found
+                finished.setdefault(cell.key, cell)
+    return finished
 
 
-def adopt(results: Path, cells: Sequence[PlannedCell], found: Mapping[str, Cell]) -> int:
+def adopt(results: Path, cells: Sequence[PlannedCell], finished: Mapping[str, Cell]) -> int:
     """Take over those cells that were not begun in a sweep's folder, and return how many."""
-    wanted = [cell for cell in cells if cell.key in found and standing(results, cell).status == "missing"]
+    wanted = [cell for cell in cells if cell.key in finished and standing(results, cell).status == "missing"]
     for cell in wanted:
-        _write(folder_of(results, cell.key), cell, found[cell.key])
+        _write(folder_of(results, cell.key), cell, finished[cell.key])
     return len(wanted)
 
 
 def forget_half_adopted(folder: Path) -> None:
-    """Remove the rounds of a cell whose adoption was interrupted, and that is to be run now."""
+    """Remove the series of a cell whose adoption was interrupted and that is run now."""
     if (folder / SERIES).is_file():
         with explained(folder):
             (folder / SERIES).unlink()
 
 
-def with_adopted(known: Standing, found: Mapping[str, Cell]) -> Standing:
+def with_adopted(known: Standing, finished: Mapping[str, Cell]) -> Standing:
     """Return where a cell would stand if it were adopted: for a plan, which touches nothing."""
-    cell = found.get(known.cell.key)
+    cell = finished.get(known.cell.key)
     if known.status != "missing" or cell is None or cell.summary is None:
         return known
     rounds, seconds = int(cell.summary["rounds"]), cell.measured("seconds")
     took = seconds / rounds if seconds and rounds else None
-    return Standing(known.cell, "done", rounds, took, cell.measured("final_accuracy"))
+    code = check_code(known.cell.plain_config, cell.manifest.get("code"))
+    return Standing(known.cell, "done", rounds, took, cell.measured("final_accuracy"), code=code)
 
 
 def _check(cell: Cell, planned: PlannedCell, source: Path | str) -> None:
@@ -121,8 +125,8 @@ def _other_settings(config: Mapping[str, Any], planned: PlannedCell) -> str:
 
 
 def _write(folder: Path, planned: PlannedCell, cell: Cell) -> None:
-    """Write a cell's folder; the summary comes last, as with any run: before that, it is not done."""
-    # Nobody recorded how many processes it had; the time of a round is that of one, as cells of sweeps mostly have.
+    """Write a cell's folder; the summary comes last, because a cell with a summary is done."""
+    # The number of processes is not recorded. Most cells of sweeps have one.
     config = planned.config.model_copy(update={"workers": 1})
     adopted = {"seed": config.seed, "config_hash": cell.key, "adopted": datetime.now(UTC).isoformat(timespec="seconds")}
     with explained(folder):

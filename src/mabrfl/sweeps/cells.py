@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from mabrfl.config import ResolvedConfig
+from mabrfl.config.differences import flat, value_label
 from mabrfl.config.identity import WITHOUT_EFFECT
 from mabrfl.errors import ConfigError, suggest
 
@@ -17,7 +17,7 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True)
 class Typed:
-    """A value as somebody typed it, and all that it may mean."""
+    """A value as typed on the command line, and the values that it may stand for."""
 
     text: str
     meanings: tuple[Any, ...] = ()
@@ -34,7 +34,7 @@ class PlannedCell:
     config
         The complete configuration.
     axes
-        What the sweep varies, and this cell's values.
+        The axes of the sweep, and this cell's values on them.
     besides
         Settings that tell it from cells of other grids at the same place on the axes.
     written
@@ -49,7 +49,7 @@ class PlannedCell:
 
     @property
     def label(self) -> str:
-        """What tells this cell from the others, in one line."""
+        """A line that no other cell has: the values on the axes, and ``besides``."""
         return ", ".join(filter(None, (label_of(self.axes), label_of(self.besides)))) or self.key[:8]
 
     @property
@@ -78,25 +78,25 @@ def select(cells: Sequence[PlannedCell], wanted: Mapping[str, Sequence[Any]]) ->
         for value in values:
             if hint := without_match(cells, key, [value]):
                 raise ConfigError(f"no cell of the sweep has {pattern_label({key: [value]})}{hint}")
-    found = [cell for cell in cells if matches(cell, wanted)]
-    if not found:
+    selected = [cell for cell in cells if matches(cell, wanted)]
+    if not selected:
         raise ConfigError(f"no cell of the sweep has {pattern_label(wanted)}")
-    return found
+    return selected
 
 
 def without_match(cells: Iterable[PlannedCell], key: str, values: Sequence[Any]) -> str:
-    """Return what somebody may have meant by values of a key of which no cell has any; nothing if one does."""
+    """Return a hint on values of a key that no cell has; nothing if a cell has one of them."""
     known: set[str] = set()
     for cell in cells:
         if matches(cell, {key: values}):
             return ""
         known |= {value_label(place[key]) for place in (cell.axes, cell.settings) if key in place}
-    return suggest(value_label(values[0]), known) if values and known else "; no cell has that setting"
+    return suggest(_typed_label(values[0]), known) if values and known else "; no cell has that setting"
 
 
 def pattern_label(wanted: Mapping[str, Sequence[Any]]) -> str:
-    """Return in one line what :func:`matches` takes."""
-    return ", ".join(f"{key}={' or '.join(map(value_label, values))}" for key, values in wanted.items())
+    """Return the pattern of :func:`matches` in one line."""
+    return ", ".join(f"{key}={' or '.join(map(_typed_label, values))}" for key, values in wanted.items())
 
 
 def matches(cell: PlannedCell, wanted: Mapping[str, Sequence[Any]]) -> bool:
@@ -117,28 +117,10 @@ def _same(wanted: Any, value: Any) -> bool:
     return isinstance(wanted, str) and wanted == value_label(value)
 
 
+def _typed_label(value: Any) -> str:
+    return value.text if isinstance(value, Typed) else value_label(value)
+
+
 def label_of(axes: Mapping[str, Any]) -> str:
     """Return a place on the axes in one line."""
     return ", ".join(f"{axis}={value_label(value)}" for axis, value in axes.items())
-
-
-def value_label(value: Any) -> str:
-    """Return a value in one line."""
-    if isinstance(value, Typed):
-        return value.text
-    # TOML has dates, which no setting takes; whoever refuses one has to name it.
-    return value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> Settings:
-    """Return nested tables as dotted keys.
-
-    Examples
-    --------
-    >>> flat({"seed": 1, "training": {"epochs": 3}})
-    {'seed': 1, 'training.epochs': 3}
-    """
-    found: Settings = {}
-    for key, value in settings.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return found

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from mabrfl.config.differences import flat, value_label
 from mabrfl.config.toml import one_line
-from mabrfl.sweeps.cells import PlannedCell, flat, value_label
+from mabrfl.sweeps.cells import PlannedCell
 from mabrfl.sweeps.results import Cell, one_per_seed
 
 _NOT_NAMED = frozenset({"seed", "workers", "device", "allow_majority"})

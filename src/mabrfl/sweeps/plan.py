@@ -1,4 +1,4 @@
-"""What a sweep has done, what is left, what has changed since last time, and how long it will take."""
+"""The plan of a sweep: where its cells stand, what has changed since last time, and how long the rest takes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
+from mabrfl.catalog import CodeCheck, check_code
 from mabrfl.config import ResolvedConfig, load_config, resolve
+from mabrfl.config.differences import difference, differing_keys, flat, value_label
 from mabrfl.config.toml import parse_toml
 from mabrfl.errors import MabRflError, OutputError, StateError
 from mabrfl.recording import read_rounds
@@ -21,11 +23,13 @@ from mabrfl.recording.files import parse_json, read_bytes
 from mabrfl.recording.folder import CONFIG, ROUNDS, shown
 from mabrfl.recording.ownership import FAILED
 from mabrfl.runs.finished import finished_summary, read_manifest
-from mabrfl.sweeps.cells import PlannedCell, flat, value_label
+from mabrfl.sweeps.cells import PlannedCell
 from mabrfl.sweeps.results import CELLS, KEY_LENGTH, PLAN, SWEEP, Status
 from mabrfl.sweeps.sharing import Sharing
 
-_MOST_SHOWN = 3
+Rerun = Literal["failed", "stale"]
+"""Cells that run again only on request: those that failed, and those finished with other code than that of today."""
+_NO_CODE = CodeCheck()
 
 
 @dataclass(frozen=True)
@@ -41,12 +45,14 @@ class Standing:
     rounds
         How many rounds are finished.
     core_seconds
-        What a round took, times the number of processes that worked on it: the median of an unfinished run, the mean of
-        a finished one; None if none was measured.
+        Seconds of a round times the number of its processes: the median of an unfinished run, the mean of a finished
+        one; None if none was measured.
     accuracy
         After the last round, if the cell is done.
     error
         Why it failed, in one line.
+    code
+        Whether it was made with the user's own code as it is today; if not, a cell that is not done starts again.
     """
 
     cell: PlannedCell
@@ -55,6 +61,16 @@ class Standing:
     core_seconds: float | None = None
     accuracy: float | None = None
     error: str = ""
+    code: CodeCheck = _NO_CODE
+
+    @property
+    def stale(self) -> bool:
+        """Whether the cell is done, with other code than that of today."""
+        return self.status == "done" and bool(self.code.changed)
+
+    def anew(self) -> Standing:
+        """Return where the cell stands if it is run again."""
+        return replace(self, status="missing", rounds=0, accuracy=None)
 
     @property
     def rounds_left(self) -> int:
@@ -68,8 +84,22 @@ def folder_of(results: Path, key: str) -> Path:
 
 
 def standing(results: Path, cell: PlannedCell) -> Standing:
-    """Look up where a cell stands; whatever cannot be read counts as not done."""
-    return _standing_in(folder_of(results, cell.key), cell)
+    """Look up where a cell stands; a summary that cannot be read counts as missing."""
+    folder = folder_of(results, cell.key)
+    known = _standing_in(folder, cell)
+    if known.status == "missing":
+        return known
+    code = check_code(cell.plain_config, _recorded_code(folder))
+    # A cell that was begun with other code starts again.
+    rounds = 0 if code.changed and known.status != "done" else known.rounds
+    return replace(known, code=code, rounds=rounds)
+
+
+def _recorded_code(folder: Path) -> Any:
+    try:
+        return read_manifest(folder).get("code")
+    except MabRflError:
+        return None
 
 
 def _standing_in(folder: Path, cell: PlannedCell) -> Standing:
@@ -86,7 +116,7 @@ def _standing_in(folder: Path, cell: PlannedCell) -> Standing:
 
 
 def _measured(folder: Path) -> tuple[int, float | None]:
-    """Return how many rounds of an unfinished run there are, and what one took."""
+    """Return the number of rounds of an unfinished run, and the time of one."""
     try:
         records = read_rounds(folder).records
     except StateError:
@@ -110,9 +140,9 @@ def _error(path: Path) -> str:
 
 
 def pace_in(results: Path, standings: Iterable[Standing]) -> Pace:
-    """Return what rounds take, by these cells and by whatever else was run in a sweep's folder.
+    """Return the time of rounds, learnt from these cells and all others in a sweep's folder.
 
-    That is cells which were not asked for, and those of older states of the sweep's file: a changed setting makes
+    The others are cells that were not asked for, and those of older states of the sweep's file: a changed setting makes
     another cell, but mostly not another kind of round.
     """
     known = {entry.cell.key[:KEY_LENGTH]: entry for entry in standings}
@@ -122,7 +152,7 @@ def pace_in(results: Path, standings: Iterable[Standing]) -> Pace:
 
 
 def _other(folder: Path) -> Standing | None:
-    """Return where a run stands that is none of the cells at hand, if its folder tells what it was."""
+    """Return where another run of the folder stands, if its configuration can be read."""
     try:
         key, config = read_manifest(folder).get("config_hash"), resolve(load_config(folder / CONFIG))
     except MabRflError:
@@ -131,14 +161,13 @@ def _other(folder: Path) -> Standing | None:
 
 
 class Pace:
-    """What a round takes, in seconds times processes, learnt from rounds of runs that are alike: their median.
+    """The time of a round in seconds times processes: the median over the rounds of similar runs.
 
-    The mean would be that of the hour in which the machine was busy with something else. Of a finished run only the sum
-    is known without reading its rounds, so that each of them counts as their mean.
+    The mean would follow an hour in which the machine was busy with something else. Of a finished run only the sum is
+    known without reading its rounds, so each of its rounds counts with their mean.
 
-    A run is judged by those with the same data, model, number of clients and sizes of their data, epochs, batch size,
-    optimizer, defense and selector; failing those, by those with the same data, model and defense; failing those, by
-    data and model alone.
+    Similar runs have the same data, model, number of clients and sizes of their data, epochs, batch size, optimizer,
+    defense and selector; if there are none, the same data, model and defense; if there are none, data and model alone.
     """
 
     def __init__(self, standings: Iterable[Standing] = ()) -> None:
@@ -149,13 +178,13 @@ class Pace:
                 self.learn(known.cell.config, known.core_seconds, known.rounds)
 
     def learn(self, config: ResolvedConfig, core_seconds: float, rounds: int = 1) -> None:
-        """Take note of some rounds."""
+        """Add measured rounds."""
         for level in _levels(config) if rounds > 0 else ():
             self._rounds[level].append((core_seconds, rounds))
             self._medians.pop(level, None)
 
     def per_round(self, config: ResolvedConfig) -> float | None:
-        """Return what a round of this run is going to take; None if nothing like it was measured."""
+        """Return the time of a round of this run; None if no similar run was measured."""
         for level in _levels(config):
             if level in self._rounds:
                 if level not in self._medians:
@@ -171,7 +200,7 @@ def _levels(config: ResolvedConfig) -> tuple[tuple[Any, ...], ...]:
 
 
 def _median(counted: Iterable[tuple[float, int]]) -> float:
-    """Return the median of numbers, each of which is there as often as is said with it.
+    """Return the median of numbers, each with its count.
 
     Examples
     --------
@@ -189,14 +218,14 @@ def _median(counted: Iterable[tuple[float, int]]) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long what is left will take.
+    """The time that the rest of a sweep takes.
 
     Attributes
     ----------
     seconds
-        Until the last of the cells of which something is known has ended.
+        Until the last cell ends, of those with a known time.
     unknown
-        How many cells are left of which nothing is known.
+        How many cells are left without a known time.
     """
 
     seconds: float
@@ -209,18 +238,18 @@ def estimate(
     sharing: Sharing,
     running: Iterable[tuple[ResolvedConfig, int, int]] = (),
 ) -> Estimate:
-    """Estimate the time for runs, by playing the sweep through: whenever a cell ends, the next one starts.
+    """Estimate the time for runs by simulating the sweep: whenever a cell ends, the next one starts.
 
     Parameters
     ----------
     left
         The runs still to be started, in their order, each with its number of rounds left.
     pace
-        What a round takes.
+        The time of a round.
     sharing
         How many cells run at once, and with how many processes each.
     running
-        The runs that are at it already: each with its number of rounds left, and of its processes.
+        The runs that have started: each with its number of rounds left, and of its processes.
 
     Examples
     --------
@@ -256,7 +285,7 @@ def last_plan(results: Path) -> list[dict[str, Any]]:
 
 
 def damage_of_plan(results: Path) -> str:
-    """Return what is to be said about a plan of last time that cannot be read; nothing if it can, or there is none."""
+    """Return a message on a plan of last time that cannot be read; an empty one if it can, or there is none."""
     try:
         _read_plan(results)
     except StateError as error:
@@ -267,10 +296,10 @@ def damage_of_plan(results: Path) -> str:
 def _read_plan(results: Path) -> list[dict[str, Any]]:
     if not (results / PLAN).is_file():
         return []
-    found = parse_json(read_bytes(results / PLAN), results / PLAN)
-    if not isinstance(found, list) or not all(_is_entry(entry) for entry in found):
+    entries = parse_json(read_bytes(results / PLAN), results / PLAN)
+    if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
         raise StateError(f"{shown(results / PLAN)} is not the plan of a sweep")
-    return found
+    return entries
 
 
 def _is_entry(entry: Any) -> bool:
@@ -289,7 +318,7 @@ def refuse_others_folder(results: Path, name: str, cells: Sequence[PlannedCell])
     Raises
     ------
     OutputError
-        If it is such a folder. An older state of the same file, or the same cells under a new name, is none.
+        If it is such a folder. An older state of the same file is allowed, and so are the same cells under a new name.
     """
     if not (results / PLAN).is_file():
         return
@@ -304,7 +333,7 @@ def refuse_others_folder(results: Path, name: str, cells: Sequence[PlannedCell])
 
 
 def _name_in(file: Path) -> Any:
-    """Return the name that a sweep file gives itself: plans of earlier versions do not have it."""
+    """Return the name in a sweep file; plans of earlier versions do not have it."""
     try:
         return parse_toml(read_bytes(file), "").get("name")
     except MabRflError:
@@ -312,7 +341,7 @@ def _name_in(file: Path) -> Any:
 
 
 def changes(before: Sequence[Mapping[str, Any]], cells: Sequence[PlannedCell]) -> dict[str, str]:
-    r"""Return, for each cell that is not what it was at the same place on the axes last time, what is different.
+    r"""Return, for each cell that differs from the one at the same place on the axes last time, what differs.
 
     Parameters
     ----------
@@ -331,39 +360,22 @@ def changes(before: Sequence[Mapping[str, Any]], cells: Sequence[PlannedCell]) -
     known, planned = {entry["key"] for entry in before}, {cell.key for cell in cells}
     places: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for entry in before:
-        # What is still planned has not become something else.
+        # A cell that is still planned has no successor.
         if entry["key"] not in planned:
             places[_place(entry.get("axes", {}))].append(flat(entry.get("config", {})))
-    found = {}
+    changed = {}
     for cell in cells:
-        # Several grids may have cells at one place; a cell is the successor of the one that is most like it.
+        # Several grids may have cells at one place; a cell is the successor of the most similar one.
         there = places.get(_place(cell.axes), [])
         if cell.key not in known and there:
             now = cell.settings
-            nearest = min(there, key=lambda settings: len(_differing(settings, now)))
-            found[cell.key] = _difference(nearest, now)
-    return found
+            nearest = min(there, key=lambda settings: len(differing_keys(settings, now)))
+            changed[cell.key] = difference(nearest, now)
+    return changed
 
 
 def _place(axes: Mapping[str, Any]) -> str:
     return json.dumps(dict(axes), sort_keys=True)
-
-
-def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    absent = object()
-    keys = (*now, *sorted(before.keys() - now.keys()))
-    return [key for key in keys if before.get(key, absent) != now.get(key, absent)]
-
-
-def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    keys = _differing(before, now)
-    told = [f"{key}: {_shown(before, key)} -> {_shown(now, key)}" for key in keys[:_MOST_SHOWN]]
-    more = len(keys) - _MOST_SHOWN
-    return ", ".join(told) + (f" and {more} more" if more > 0 else "")
-
-
-def _shown(settings: Mapping[str, Any], key: str) -> str:
-    return value_label(settings[key]) if key in settings else "not set"
 
 
 def plan_entries(cells: Sequence[PlannedCell], name: str) -> list[dict[str, Any]]:

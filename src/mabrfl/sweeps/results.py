@@ -37,7 +37,8 @@ Status = Literal["done", "failed", "running", "missing"]
 STATUSES: tuple[Status, ...] = ("done", "failed", "running", "missing")
 
 _KEPT = ("series", "clients", "events")
-_MANIFEST_KEYS = ("versions", "platform", "machine", "cpu_count", "data_fingerprint", "source", "started", "ended")
+_ORIGIN = ("versions", "platform", "machine", "cpu_count", "data_fingerprint", "source", "code")
+_MANIFEST_KEYS = (*_ORIGIN, "started", "ended")
 
 
 class _Essentials(BaseModel):

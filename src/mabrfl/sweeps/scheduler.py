@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -24,9 +24,10 @@ from mabrfl.sweeps.cell_process import LOGS, StartMethod, record_failure
 from mabrfl.sweeps.cells import PlannedCell
 from mabrfl.sweeps.launchers import Job, Launcher, default_start_method, stop
 from mabrfl.sweeps.locking import claimed
-from mabrfl.sweeps.plan import folder_of, pace_in, plan_entries, refuse_others_folder, standing
+from mabrfl.sweeps.plan import Rerun, folder_of, pace_in, plan_entries, refuse_others_folder, standing
 from mabrfl.sweeps.results import PLAN, SWEEP
 from mabrfl.sweeps.sharing import check_wishes, share_machine
+from mabrfl.sweeps.stale import forget_results
 from mabrfl.sweeps.sweep_file import Sweep
 from mabrfl.sweeps.sweep_progress import Monitor, Outcome, Progress, Unwatched
 
@@ -43,7 +44,7 @@ def run_sweep(
     *,
     only: Sequence[PlannedCell] | None = None,
     adopt_from: Sequence[Path | str] = (),
-    retry_failed: bool = False,
+    rerun: Collection[Rerun] = (),
     time_budget: float | None = None,
     jobs: int | None = None,
     workers: int | None = None,
@@ -64,8 +65,9 @@ def run_sweep(
         Run these of its cells alone.
     adopt_from
         Packed files, or folders of sweeps, whose finished cells are taken over if they were not begun here.
-    retry_failed
-        Run cells that failed as well; they go on after their last finished round.
+    rerun
+        Run these as well: ``failed`` cells, which go on after their last finished round, and ``stale`` ones, which are
+        finished, but with other code of the user's own than that of today. These keep their results until they start.
     time_budget
         Seconds after which everything is stopped, to be gone on with by the next call.
     jobs, workers
@@ -107,7 +109,7 @@ def run_sweep(
         progress.pace = pace_in(results, progress.standings.values())
         launcher = Launcher(results, method, arguments=arguments, checkpoint_every=checkpoint_every)
         scheduler = _Scheduler(results, launcher, progress, monitor or Unwatched(), deadline)
-        scheduler.queue(retry_failed=retry_failed)
+        scheduler.queue(rerun)
         left = [cell.config for cell in progress.waiting]
         sizes = launcher.inspect({(config.dataset, config.model) for config in left}, deadline) if left else {}
         progress.sharing = share_machine(left, jobs=jobs, workers=workers, sizes=sizes)
@@ -132,20 +134,25 @@ class _Scheduler:
         self._results, self._launcher, self._progress = results, launcher, progress
         self._monitor, self._deadline = monitor, deadline
         self._attempts: dict[str, int] = {}
+        self._stale: set[str] = set()
 
-    def queue(self, *, retry_failed: bool) -> None:
+    def queue(self, rerun: Collection[Rerun]) -> None:
         """Line up the cells that are to run."""
         with explained(self._results):
-            self._queue(retry_failed)
+            self._queue(rerun)
 
-    def _queue(self, retry_failed: bool) -> None:
+    def _queue(self, rerun: Collection[Rerun]) -> None:
         for known in list(self._progress.standings.values()):
-            if known.status == "failed" and retry_failed:
+            if known.status == "failed" and "failed" in rerun:
                 # From here on it is a cell like others that were begun: whatever happens now, it is not lost.
                 (folder_of(self._results, known.cell.key) / FAILED).unlink(missing_ok=True)
                 known = standing(self._results, known.cell)  # noqa: PLW2901
                 self._progress.standings[known.cell.key] = known
-            if known.status in ("running", "missing"):
+            if known.stale and "stale" in rerun:
+                self._progress.standings[known.cell.key] = known.anew()
+                self._progress.waiting.append(known.cell)
+                self._stale.add(known.cell.key)
+            elif known.status in ("running", "missing"):
                 forget_half_adopted(folder_of(self._results, known.cell.key))
                 self._progress.waiting.append(known.cell)
             elif known.status == "done":
@@ -173,6 +180,9 @@ class _Scheduler:
 
     def _start(self, cell: PlannedCell) -> None:
         progress = self._progress
+        if cell.key in self._stale:
+            self._stale.remove(cell.key)
+            forget_results(folder_of(self._results, cell.key))
         workers = progress.sharing.workers_for(len(progress.running) + len(progress.waiting) + 1)
         job = self._launcher.start(cell, workers)
         job.round = progress.standings[cell.key].rounds

@@ -34,17 +34,16 @@ from pathlib import Path
 from typing import Any
 
 from mabrfl.config import ResolvedConfig, config_hash, load_config, resolve
+from mabrfl.config.differences import flat, value_label
 from mabrfl.config.identity import canonical
 from mabrfl.config.toml import known_keys, parse_toml, read_bytes, shown
 from mabrfl.errors import ConfigError, suggest
 from mabrfl.sweeps.cells import (
     PlannedCell,
     Settings,
-    flat,
     label_of,
     matches,
     pattern_label,
-    value_label,
     without_match,
 )
 from mabrfl.sweeps.grouping import with_unique_labels
@@ -61,7 +60,7 @@ _OPTIONS = ("defense_options", "selector_options", "attack_options")
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep file asks for.
+    """The content of a sweep file.
 
     Attributes
     ----------
@@ -90,7 +89,7 @@ def load_sweep(path: Path | str) -> Sweep:
 
 
 def parse_sweep(text: bytes, source: str = "sweep", default_name: str = "sweep") -> Sweep:
-    r"""Return the sweep that a file's text asks for; ``source`` is how errors call it.
+    r"""Return the sweep of a file's text; errors call it ``source``.
 
     Examples
     --------
@@ -150,9 +149,9 @@ def _cells(base: Settings, grid: Mapping[str, Any], where: str) -> Iterator[Plan
 
 
 def _resolved(settings: Mapping[str, Any]) -> ResolvedConfig:
-    """Return the run of these settings; without anybody to carry the attack out, the one without an attack.
+    """Return the run of these settings; without attackers, the one without an attack.
 
-    So a share of 0 beside several attacks is one clean cell.
+    In this way a share of 0 beside several attacks is one clean cell.
     """
     config = resolve(load_config(None, settings))
     if config.attack == "none" or config.num_attackers:
@@ -164,7 +163,7 @@ def _resolved(settings: Mapping[str, Any]) -> ResolvedConfig:
 
 
 def _kept(cells: Iterator[PlannedCell], grid: Mapping[str, Any], where: str) -> Iterable[PlannedCell]:
-    """Return the cells of a grid but for those that it excludes."""
+    """Return the cells of a grid without those that it excludes."""
     axes = flat(_table(grid, "axes"))
     excluded = [_pattern(entry, axes, where) for entry in _list(grid, "exclude", where)]
     if not excluded:
@@ -179,7 +178,7 @@ def _kept(cells: Iterator[PlannedCell], grid: Mapping[str, Any], where: str) -> 
 
 
 def _axes(table: Mapping[str, Any], base: Settings, where: str) -> dict[str, list[tuple[Any, Settings]]]:
-    """Return each axis with its values: how each is called, and the settings it stands for, on top of ``base``."""
+    """Return each axis with its points: the label of each, and its settings on top of ``base``."""
     axes = {}
     for axis, values in flat(table).items():
         if not isinstance(values, list) or not values:
@@ -193,7 +192,7 @@ def _axes(table: Mapping[str, Any], base: Settings, where: str) -> dict[str, lis
 
 
 def _refuse_equal_points(points: Sequence[tuple[Any, Settings]], base: Settings, place: str) -> None:
-    """Refuse an axis with two points of the same settings: they would be one cell, and one of them would be gone."""
+    """Refuse an axis with two points of the same settings: they would be one cell, and one would be lost."""
     alike: dict[str, list[str]] = {}
     for label, settings in points:
         # As a cell's identity has it: 1 is 1.0, but neither true nor "1".
@@ -263,14 +262,14 @@ def _check_keys(table: Mapping[str, Any], known: Sequence[str], what: str) -> No
 
 
 def _table(document: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = document.get(key, {})
-    if not isinstance(found, dict):
-        raise ConfigError(f"{key} must be a table; got {found!r}")
-    return found
+    table = document.get(key, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{key} must be a table; got {table!r}")
+    return table
 
 
 def _list(grid: Mapping[str, Any], key: str, where: str) -> list[Any]:
-    found = grid.get(key, [])
-    if not isinstance(found, list):
-        raise ConfigError(f"{where}{key} must be a list of tables; got {found!r}")
-    return found
+    entries = grid.get(key, [])
+    if not isinstance(entries, list):
+        raise ConfigError(f"{where}{key} must be a list of tables; got {entries!r}")
+    return entries

@@ -1,39 +1,40 @@
-"""Two combinations of a grid that are one run: a slip of the pen, by which one of them would be gone unnoticed."""
+"""Two combinations of a grid that are one and the same run: an error, because one of them would silently be lost."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from mabrfl.config.differences import value_label
 from mabrfl.config.identity import WITHOUT_EFFECT, canonical
 from mabrfl.errors import ConfigError
-from mabrfl.sweeps.cells import PlannedCell, label_of, value_label
+from mabrfl.sweeps.cells import PlannedCell, label_of
 
 _OF_ATTACKS = ("attack", "attackers", "attack_options")
 
 
 def without_twins(cells: Iterable[PlannedCell], where: str) -> Iterator[PlannedCell]:
-    """Pass on the cells of one grid, each of them once, and refuse two points of an axis that are one cell.
+    """Yield each cell of a grid once, and refuse two points of an axis that are one cell.
 
-    What is meant to be one cell is so: several attacks without attackers, or several shares of them without an attack,
-    are one clean run.
+    Several attacks without attackers are one clean run, and so are several shares of attackers without an attack:
+    these are no error.
 
     Raises
     ------
     ConfigError
-        If points are one cell otherwise: they differ in what has no effect, or in how the same is written.
+        If two points differ only in settings without effect, or in how the same value is written.
     """
-    found: dict[str, PlannedCell] = {}
+    first: dict[str, PlannedCell] = {}
     for cell in cells:
-        twin = found.setdefault(cell.key, cell)
+        twin = first.setdefault(cell.key, cell)
         if twin is cell:
             yield cell
-        elif told := [key for key in _differing(twin, cell) if not _is_moot(key, cell)]:
-            raise ConfigError(f"{where}{_described(twin, cell, told)}")
+        elif keys := [key for key in _differing(twin, cell) if not _is_unused(key, cell)]:
+            raise ConfigError(f"{where}{_described(twin, cell, keys)}")
 
 
-def _is_moot(key: str, cell: PlannedCell) -> bool:
-    """Whether a setting is that of an attack which does not take place."""
+def _is_unused(key: str, cell: PlannedCell) -> bool:
+    """Whether a setting belongs to an attack in a run without attackers."""
     return cell.config.attack == "none" and key.split(".", maxsplit=1)[0] in _OF_ATTACKS
 
 
@@ -57,7 +58,7 @@ def _described(one: PlannedCell, other: PlannedCell, differing: list[str]) -> st
 
 
 def _name(point: dict[str, Any]) -> str:
-    """Return how a point is called; if it is one of several axes, with their names."""
+    """Return the label of a point; with the names of the axes if there are several."""
     return value_label(next(iter(point.values()))) if len(point) == 1 else label_of(point)
 
 
