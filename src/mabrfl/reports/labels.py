@@ -15,7 +15,15 @@ from typing import Any, TypeVar
 from mabrfl.catalog import BUILT_IN, Entry, display_entry
 from mabrfl.config.toml import one_line
 from mabrfl.reports import paper_table as paper
-from mabrfl.reports.naming import attack_name, dataset_name, defense_name, is_label, own_name, preset_name, selector_name
+from mabrfl.reports.naming import (
+    attack_name,
+    dataset_name,
+    defense_name,
+    is_label,
+    own_name,
+    preset_name,
+    selector_name,
+)
 from mabrfl.sweeps.grouping import settings_of, settings_text, unused_settings
 from mabrfl.sweeps.results import Cell
 
