@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
+import io
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from mabrfl.reports.arrangement import arrange
 from mabrfl.reports.figures import draw
 from mabrfl.reports.naming import attack_name, dataset_name, defense_name, preset_name, selector_name
 from mabrfl.reports.panels import looks
-from mabrfl.reports.table_formats import markdown
+from mabrfl.reports.table_formats import as_csv, markdown
 from mabrfl.reports.tables import tabulate
 from result_folders import make_cell
 
@@ -215,6 +217,17 @@ def test_a_preset_is_named_only_where_it_means_something() -> None:
     assert preset_name("mab-rfl", "hardened") == "hardened"
     assert preset_name("median", "hardened") == ""
     assert preset_name("my.module:Rule", "paper") == ""
+
+
+def test_columns_of_a_defense_without_presets_differ_by_the_settings_that_the_preset_made() -> None:
+    for selector, labels in (
+        ("all", ["DnC"]),
+        ("acs", ["DnC + ACS, warmup_rounds=0", "DnC + ACS, warmup_rounds=1"]),
+    ):
+        cells = [make_cell(90.0, defense="dnc", selector=selector, preset=preset) for preset in ("paper", "hardened")]
+        (grid,) = arrange(cells)
+        assert [column.label for column in grid.columns] == labels
+        assert {line["preset"] for line in csv.DictReader(io.StringIO(as_csv(tabulate(cells))))} == {""}
 
 
 def test_no_two_entries_have_the_same_colour() -> None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from mabrfl.reports.detection import RATES, Average, DetectionRow, DetectionTable, Isolation
+from mabrfl.reports.naming import preset_name
 from mabrfl.reports.tables import METRICS, begun_text, entry_text, signed
 from mabrfl.reports.text_tables import TextTable
 

@@ -30,7 +30,7 @@ def selector_name(selector: str) -> str:
 
 
 def preset_name(defense: str, preset: str) -> str:
-    """Return the label of a preset; nothing where it neither sets the defense's options nor changes the run's conditions.
+    """Return the label of a preset; nothing where it sets neither the defense's options nor conditions of the run.
 
     Examples
     --------
