@@ -65,6 +65,17 @@ class StubSimulation:
         self.round, self.model.weights = state["round"], np.array(state["weights"])
 
 
+class InterruptAfter:
+    """An observer that ends a run as Ctrl-C does, after a round."""
+
+    def __init__(self, round: int = 1) -> None:
+        self.round = round
+
+    def round_done(self, record: RoundRecord) -> None:
+        if record.round == self.round:
+            raise KeyboardInterrupt
+
+
 def forked(work: Callable[[], Any]) -> int:
     """Start a copy of this process that does some work and exits; return its id."""
     with warnings.catch_warnings():
@@ -273,6 +284,8 @@ def _count(counts: _Counts, kill: Kill | None, rounds: Callable[[], tuple[int, b
         real = getattr(os, name)
 
         def change(*arguments: Any, **options: Any) -> Any:
+            if arguments[0] == os.devnull:  # opened by a worker that starts; it changes no file
+                return real(*arguments, **options)
             counts.changes = now = counts.changes + 1
             if now != changes:
                 return real(*arguments, **options)

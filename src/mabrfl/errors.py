@@ -151,4 +151,4 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(known)}"
+    return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(known) or 'none'}"

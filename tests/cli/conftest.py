@@ -81,7 +81,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 @pytest.fixture
 def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most tests are not about pictures, which take most of their time."""
-    monkeypatch.setattr(execution, "draw", lambda finished: None)
+    monkeypatch.setattr(execution, "draw", lambda *run: None)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from mabrfl.cli.run_summary import rejected_warning
 from mabrfl.config import RunConfig, resolve
 from mabrfl.recording import RoundRecord
 from mabrfl.rng import ClientId
+from mabrfl.runs import RunResult, RunStart
 from mabrfl.updates import Reason, Verdict
 
 CONFIG = resolve(RunConfig(dataset="digits", attack="lie", attackers=0.3, rounds=20))
@@ -20,10 +21,11 @@ def terminal(width, height=24):
 
 def test_at_80_by_24_the_newest_round_and_the_remaining_time_are_seen_whole():
     table, page = LiveTable(CONFIG, terminal(80)), terminal(80)
-    with table:
-        for number in range(1, 20):
-            verdicts = {k: Verdict(k > 1, "accepted" if k > 1 else "sybil") for k in range(12)}
-            table.update(RoundRecord(number, 93.33, 0.2, tuple(range(12)), verdicts, attackers=frozenset({0, 1})))
+    table.started(RunStart(CONFIG))
+    for number in range(1, 20):
+        verdicts = {k: Verdict(k > 1, "accepted" if k > 1 else "sybil") for k in range(12)}
+        table.round_done(RoundRecord(number, 93.33, 0.2, tuple(range(12)), verdicts, attackers=frozenset({0, 1})))
+    table.finished(RunResult(CONFIG))
     page.print(table._render())
     lines = [line for line in page.file.getvalue().splitlines() if line.strip()]
     assert len(lines) <= 24

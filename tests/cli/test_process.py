@@ -27,7 +27,7 @@ from mabrfl.cli.main import main
 from conftest import FakeSimulation
 if __name__ == "__main__":
     if "NO_PICTURES" in os.environ:
-        execution.draw = lambda finished: None
+        execution.draw = lambda *run: None
     run.build_simulation = lambda config: FakeSimulation(config, lambda number: time.sleep(0.05))
     sys.exit(main())
 """

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 import mabrfl as package
-from killing import SEED, outcome, recorded
+from killing import SEED, InterruptAfter, outcome, recorded
+from mabrfl import runs
 from mabrfl.cli.once import duration
 from mabrfl.recording import read_rounds, read_summary
-from mabrfl.runs.session import run_cell
 from mabrfl.sweeps.cell_process import record_failure
 from mabrfl.sweeps.plan import folder_of
 from mabrfl.sweeps.scheduler import run_sweep
@@ -149,12 +149,8 @@ def test_failed_cells_are_listed_and_are_an_error_of_their_own(call: Callable[..
 def test_a_refused_checkpoint_is_a_note_with_the_name_of_the_cell(call: Callable[..., Any], tmp_path: Path) -> None:
     cell = load_sweep(tmp_path / "tiny.toml").cells[0]
     folder = folder_of(tmp_path / "runs" / "tiny", cell.key)
-
-    def stop(record: object) -> None:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run_cell(cell.config, folder, on_record=stop)
+        runs.run(cell.config, folder, observers=[InterruptAfter()])
     (tmp_path / "runs" / "tiny" / ".lock").touch()
     (folder / "checkpoint" / "round-0000001.json").write_text("{}")
     lines = call("--only", "seed=0", "--only", "defense=fedavg").out.splitlines()

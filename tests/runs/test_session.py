@@ -16,11 +16,23 @@ import pytest
 import torch
 
 import killing
-from killing import SYSTEM_CALLS, TINY, Sitting, StubSimulation, Trial, ended, forked, kill_at_random, outcome, recorded
+from killing import (
+    SYSTEM_CALLS,
+    TINY,
+    InterruptAfter,
+    Sitting,
+    StubSimulation,
+    Trial,
+    ended,
+    forked,
+    kill_at_random,
+    outcome,
+    recorded,
+)
 from mabrfl.config import RunConfig, config_hash
 from mabrfl.errors import OutputError, StateError
-from mabrfl.recording import RunFolder
-from mabrfl.runs.session import run_cell
+from mabrfl.recording import RoundRecord, RunFolder
+from mabrfl.runs import RunStart, run
 from waiting import HANGS, wait_until
 
 torch.set_num_threads(1)
@@ -53,7 +65,7 @@ KILLS, MANY_KILLS = 7, 55
 
 
 def stub(path: Path, build: Callable[..., Any] = StubSimulation, **settings: Any) -> Any:
-    return run_cell(STUB, path, build=build, **settings)
+    return run(STUB, path, build=build, **settings)
 
 
 @pytest.fixture(autouse=True)
@@ -76,13 +88,18 @@ def whole(tmp_path: Path) -> dict[str, Any]:
 
 def interrupted_after(path: Path, number: int, **settings: Any) -> None:
     """Run until a round is done, and no further."""
-
-    def stop(record: Any) -> None:
-        if record.round == number:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        stub(path, on_record=stop, **settings)
+        stub(path, observers=[InterruptAfter(number)], **settings)
+
+
+class Rounds:
+    """An observer that counts."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    def round_done(self, record: RoundRecord) -> None:
+        self.numbers.append(record.round)
 
 
 class Run(Trial):
@@ -90,16 +107,17 @@ class Run(Trial):
 
     def __init__(self, config: RunConfig, whole: Path, **settings: Any) -> None:
         self.config, self.settings = config, settings
-        run_cell(config, whole, **settings)
+        run(config, whole, **settings)
         self.expected = outcome(whole)
 
     def work(self, path: Path, journal: Path) -> None:
         before = recorded(path)
 
-        def begun(after: int, notes: Any) -> None:
-            journal.write_text(json.dumps([before, after]))
+        class Start:
+            def started(self, start: RunStart) -> None:
+                journal.write_text(json.dumps([before, start.after_round]))
 
-        run_cell(self.config, path, on_start=begun, **self.settings)
+        run(self.config, path, observers=[Start()], **self.settings)
 
     def rounds(self, path: Path) -> tuple[int, bool]:
         return recorded(path), not (path / "summary.json").exists()
@@ -141,7 +159,7 @@ class Forgetful(StubSimulation):
 
 SLIPS: dict[str, Any] = {
     "killing.StubSimulation": Forgetful,
-    "mabrfl.runs.session.load_checkpoint": lambda *path, **which: None,
+    "mabrfl.runs.recorder.load_checkpoint": lambda *path, **which: None,
     "mabrfl.recording.folder.RunFolder.rewind": lambda folder, mark=None: folder._rounds.seek(0, os.SEEK_END),
 }
 
@@ -158,16 +176,11 @@ def test_a_slip_in_going_on_does_come_to_light(tmp_path: Path, monkeypatch: pyte
 
 def test_several_workers_go_on_where_one_was_and_the_other_way_round(tmp_path: Path) -> None:
     config = RUNS["kept optimizers and new identities"]
-    run_cell(config, tmp_path / "whole")
-
-    def stop(record: Any) -> None:
-        if record.round in (3, 5):
-            raise KeyboardInterrupt
-
+    run(config, tmp_path / "whole")
     for workers in (2, 1, 2):
         other = config.model_copy(update={"workers": workers})
         try:
-            run_cell(other, tmp_path / "mixed", on_record=stop)
+            run(other, tmp_path / "mixed", observers=[InterruptAfter(3), InterruptAfter(5)])
         except KeyboardInterrupt:
             continue
     mixed, expected = outcome(tmp_path / "mixed"), outcome(tmp_path / "whole")
@@ -228,9 +241,9 @@ def test_records_after_the_last_checkpoint_are_made_again(tmp_path: Path, whole:
     interrupted_after(tmp_path / "run", 3, checkpoint_every=2)
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 3
     assert [path.stem for path in (tmp_path / "run" / "checkpoint").glob("*.json")] == ["round-0000002"]
-    seen: list[int] = []
-    stub(tmp_path / "run", on_record=lambda record: seen.append(record.round))
-    assert seen == [3, 4]
+    seen = Rounds()
+    stub(tmp_path / "run", observers=[seen])
+    assert seen.numbers == [3, 4]
     assert outcome(tmp_path / "run") == whole
 
 
@@ -249,9 +262,9 @@ def test_damaged_checkpoints_are_passed_over(tmp_path: Path, whole: dict[str, An
         with open(tmp_path / "run" / "checkpoint" / f"round-{number:07d}.safetensors", "r+b") as file:
             file.seek(-1, os.SEEK_END)
             file.write(b"!")
-    seen: list[int] = []
-    finished = stub(tmp_path / "run", on_record=lambda record: seen.append(record.round))
-    assert seen == ([3, 4] if rounds == [3] else [1, 2, 3, 4])
+    seen = Rounds()
+    finished = stub(tmp_path / "run", observers=[seen])
+    assert seen.numbers == ([3, 4] if rounds == [3] else [1, 2, 3, 4])
     assert "expected SHA-256" in finished.notes[0]
     assert outcome(tmp_path / "run") == whole
 
@@ -272,7 +285,7 @@ def test_a_state_that_does_not_fit_is_passed_over(tmp_path: Path, whole: dict[st
             super().load_state_dict(state)
 
     interrupted_after(tmp_path / "run", 3)
-    finished = run_cell(STUB, tmp_path / "run", build=Picky)  # type: ignore[arg-type]
+    finished = run(STUB, tmp_path / "run", build=Picky)  # type: ignore[arg-type]
     assert finished.notes[0] == "checkpoint of round 3 refused: this one I do not like"
     assert outcome(tmp_path / "run") == whole
 
@@ -284,7 +297,7 @@ def test_other_data_under_the_same_name_starts_the_run_again(tmp_path: Path) -> 
             self.dataset.fingerprint = lambda: "e" * 64
 
     interrupted_after(tmp_path / "run", 3)
-    finished = run_cell(STUB, tmp_path / "run", build=Other)  # type: ignore[arg-type]
+    finished = run(STUB, tmp_path / "run", build=Other)  # type: ignore[arg-type]
     assert "the data is another" in finished.notes[0]
     assert [record.round for record in finished.records] == [1, 2, 3, 4]
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["data_fingerprint"] == "e" * 64
@@ -293,7 +306,7 @@ def test_other_data_under_the_same_name_starts_the_run_again(tmp_path: Path) -> 
 def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
     first = stub(tmp_path / "run")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
-    again = run_cell(STUB, tmp_path / "run", build=lambda config: pytest.fail("it is finished"))
+    again = run(STUB, tmp_path / "run", build=lambda config: pytest.fail("it is finished"))
     assert again.summary == first.summary
     assert again.records == first.records
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == before
@@ -303,10 +316,10 @@ def test_a_run_of_another_configuration_is_refused_with_what_differs(tmp_path: P
     interrupted_after(tmp_path / "run", 2)
     other = STUB.model_copy(update={"seed": 1})
     with pytest.raises(StateError, match=r"is another one: seed: 0 -> 1$"):
-        run_cell(other, tmp_path / "run", build=StubSimulation)  # type: ignore[arg-type]
+        run(other, tmp_path / "run", build=StubSimulation)  # type: ignore[arg-type]
     (tmp_path / "run" / "config.toml").write_text("damaged")
     with pytest.raises(StateError) as caught:
-        run_cell(other, tmp_path / "run", build=StubSimulation)  # type: ignore[arg-type]
+        run(other, tmp_path / "run", build=StubSimulation)  # type: ignore[arg-type]
     assert config_hash(STUB) in str(caught.value)
     assert config_hash(other) in str(caught.value)
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 2
@@ -352,7 +365,7 @@ def test_whoever_waited_for_a_run_that_then_finished_does_not_run_it_again(tmp_p
         stub(path)
         return StubSimulation(config)
 
-    finished = run_cell(STUB, path, build=build_while_another_finishes, on_record=lambda record: pytest.fail("again"))
+    finished = run(STUB, path, build=build_while_another_finishes, observers=[InterruptAfter(3)])
     assert finished.summary["rounds"] == 4
     assert outcome(path)["files"] == ["config.toml", "manifest.json", "rounds.jsonl", "summary.json"]
 
@@ -394,5 +407,5 @@ def test_a_state_that_cannot_be_saved_names_the_way_out(tmp_path: Path) -> None:
 
     odd: Callable[..., Any] = Odd
     with pytest.raises(StateError, match=r"a set at /simulation/defense/rule/seen \(--checkpoint-every 0"):
-        run_cell(STUB, tmp_path / "run", build=odd)
-    assert run_cell(STUB, tmp_path / "other", build=odd, checkpoint_every=0).summary["rounds"] == 4
+        run(STUB, tmp_path / "run", build=odd)
+    assert run(STUB, tmp_path / "other", build=odd, checkpoint_every=0).summary["rounds"] == 4

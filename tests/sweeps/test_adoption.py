@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
+from killing import InterruptAfter
+from mabrfl import runs
 from mabrfl.config import load_config
 from mabrfl.errors import OutputError, StateError
 from mabrfl.reports.figures import draw
 from mabrfl.reports.page import report
 from mabrfl.reports.table_formats import markdown
 from mabrfl.reports.tables import tabulate
-from mabrfl.runs.session import run_cell
 from mabrfl.sweeps.adoption import adopt, adoptable
 from mabrfl.sweeps.packing import pack
 from mabrfl.sweeps.plan import folder_of, standing
@@ -116,14 +117,9 @@ def test_cells_are_adopted_from_the_folder_of_another_sweep_too(wanted: Sweep, h
 def test_a_cell_that_was_begun_here_goes_on_here(wanted: Sweep, half: Path, tmp_path: Path) -> None:
     folder = folder_of(tmp_path, wanted.cells[0].key)
     with pytest.raises(KeyboardInterrupt):
-        run_cell(wanted.cells[0].config, folder, on_record=interrupt)
+        runs.run(wanted.cells[0].config, folder, observers=[InterruptAfter()])
     assert adopt(tmp_path, wanted.cells, adoptable([half], wanted.cells)) == 1
     assert standing(tmp_path, wanted.cells[0]).status == "running"
-
-
-def interrupt(record: object) -> None:
-    del record
-    raise KeyboardInterrupt
 
 
 def test_an_adoption_that_was_killed_before_the_summary_is_no_finished_cell(
@@ -135,14 +131,14 @@ def test_an_adoption_that_was_killed_before_the_summary_is_no_finished_cell(
     (folder / "summary.json").unlink()
     assert standing(tmp_path, wanted.cells[0]).status == "missing"
     assert load_results(folder).cells[0].series == {}
-    run_cell(wanted.cells[0].config, folder)  # as the sweep does with a cell that is missing
+    runs.run(wanted.cells[0].config, folder)  # as the sweep does with a cell that is missing
     assert load_results(folder).cells[0].series["accuracy"] == found[wanted.cells[0].key].series["accuracy"]
 
 
 def test_going_on_with_an_adopted_run_by_itself_says_what_is_missing(wanted: Sweep, half: Path, tmp_path: Path) -> None:
     adopt(tmp_path, wanted.cells, adoptable([half], wanted.cells))
     with pytest.raises(StateError, match=r"its rounds are not there: was it adopted\?"):
-        run_cell(wanted.cells[0].config, folder_of(tmp_path, wanted.cells[0].key))
+        runs.run(wanted.cells[0].config, folder_of(tmp_path, wanted.cells[0].key))
 
 
 TAMPERINGS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {

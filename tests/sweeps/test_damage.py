@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import torch
 
-from killing import outcome
+from killing import InterruptAfter, outcome
+from mabrfl import runs
 from mabrfl.cli.main import main
 from mabrfl.errors import OutputError
-from mabrfl.runs.session import run_cell
 from mabrfl.sweeps.plan import folder_of, plan_entries, standing
 from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sweep_file import Sweep, parse_sweep
-from mabrfl.sweeps.sweep_progress import Progress, Unwatched
+from mabrfl.sweeps.sweep_progress import Monitor, SweepProgress
 
 importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
 
@@ -58,11 +58,11 @@ def wanted() -> Sweep:
     return parse_sweep(TEXT.encode())
 
 
-def run(wanted: Sweep, results: Path, **settings: Any) -> Progress:
+def run(wanted: Sweep, results: Path, **settings: Any) -> SweepProgress:
     return run_sweep(wanted, results, **{"start_method": "fork", "jobs": 1, "workers": 1, **settings})
 
 
-class Journal(Unwatched):
+class Journal(Monitor):
     """Writes down what there is to note."""
 
     def __init__(self) -> None:
@@ -74,14 +74,9 @@ class Journal(Unwatched):
 
 def begun(wanted: Sweep, results: Path) -> Path:
     """Run two rounds of a sweep's only cell, and return its folder."""
-
-    def stop(record: Any) -> None:
-        if record.round == 2:
-            raise KeyboardInterrupt
-
     folder = folder_of(results, wanted.cells[0].key)
     with pytest.raises(KeyboardInterrupt):
-        run_cell(wanted.cells[0].config, folder, on_record=stop)
+        runs.run(wanted.cells[0].config, folder, observers=[InterruptAfter(2)])
     (results / "cells.json").write_text(json.dumps(plan_entries(wanted.cells, wanted.name)))
     (results / ".lock").touch()
     return folder

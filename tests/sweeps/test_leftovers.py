@@ -19,7 +19,7 @@ from mabrfl.sweeps.packing import pack
 from mabrfl.sweeps.plan import Rerun, folder_of
 from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sweep_file import Sweep, parse_sweep
-from mabrfl.sweeps.sweep_progress import Progress
+from mabrfl.sweeps.sweep_progress import SweepProgress
 
 importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
 
@@ -47,7 +47,7 @@ def wanted() -> Sweep:
     return parse_sweep(TEXT.encode())
 
 
-def run(wanted: Sweep, results: Path, **settings: Any) -> Progress:
+def run(wanted: Sweep, results: Path, **settings: Any) -> SweepProgress:
     return run_sweep(wanted, results, **{"start_method": "fork", "jobs": 1, "workers": 1, **settings})
 
 

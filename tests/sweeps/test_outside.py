@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import multiprocessing
 import os
 import signal
 import sys
@@ -21,7 +22,7 @@ from mabrfl.errors import DiskError, SweepError
 from mabrfl.sweeps.plan import folder_of
 from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sweep_file import Sweep, parse_sweep
-from mabrfl.sweeps.sweep_progress import Progress, Unwatched
+from mabrfl.sweeps.sweep_progress import Monitor, SweepProgress
 from waiting import HANGS
 
 importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
@@ -85,7 +86,7 @@ def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["mabrfl.recording.manifest"], "source_commit", lambda package: None)
 
 
-class Journal(Unwatched):
+class Journal(Monitor):
     """Writes down how cells ended, and what there was to note."""
 
     def __init__(self) -> None:
@@ -104,7 +105,7 @@ def sweep(tmp_path: Path, by: str = "nothing") -> Sweep:
     return parse_sweep(TEXT.replace("[axes]", options).encode())
 
 
-def run(wanted: Sweep, results: Path, **settings: Any) -> Progress:
+def run(wanted: Sweep, results: Path, **settings: Any) -> SweepProgress:
     return run_sweep(wanted, results, **{"start_method": "fork", "jobs": 2, "workers": 1, **settings})
 
 
@@ -153,7 +154,7 @@ def test_a_failure_that_cannot_be_recorded_on_a_full_disk_stops_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The cell's own process cannot say that it is full: it ends at once, and the sweep itself wants to record that.
-    monkeypatch.setattr("mabrfl.sweeps.cell_process.run_cell", lambda *arguments, **options: os._exit(3))
+    monkeypatch.setattr("mabrfl.sweeps.cell_process.run", lambda *arguments, **options: os._exit(3))
     fill_the_disk(monkeypatch, errno.ENOSPC, tmp_path)
     with pytest.raises(DiskError, match="/r/cells/"):
         run(sweep(tmp_path), tmp_path / "r")
@@ -201,15 +202,11 @@ class KillsTheServer(Journal):
     def __init__(self, gate: Path) -> None:
         super().__init__()
         self.gate = gate
-        self.progress = Progress({})
         self.killed: list[int] = []
         self.alive: list[bool] = []
 
-    def begin(self, progress: Progress) -> None:
-        self.progress = progress
-
     def advanced(self, job: Any) -> None:
-        running = [each.process.pid for each in self.progress.running.values()]
+        running = [process.pid for process in multiprocessing.active_children() if process.pid is not None]
         if not self.killed and len(running) == 2:
             os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
             self.killed = running
@@ -238,7 +235,7 @@ def test_killing_the_server_that_cells_are_forked_from_fails_none_of_them(
     wanted = parse_sweep(sweep(tmp_path, "a gate").text.replace(b"rounds = 4", b"rounds = 9"))
     served = partial(run, wanted, tmp_path / "r", start_method="forkserver")
     with monkeypatch.context() as patch:
-        patch.setattr("mabrfl.sweeps.scheduler._LOST_SECONDS", 0.0)
+        patch.setattr("mabrfl.sweeps.local_processes._LOST_SECONDS", 0.0)
         with pytest.raises(SweepError, match=r"server .* was killed, and seed=\d \(process \d+\) goes on without it"):
             served(monitor=KillsTheServer(tmp_path / "open"))
     assert failures(tmp_path / "r") == []

@@ -11,7 +11,7 @@ import torch
 
 from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sweep_file import parse_sweep
-from mabrfl.sweeps.sweep_progress import Progress, Unwatched
+from mabrfl.sweeps.sweep_progress import Monitor, SweepProgress
 
 importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
 
@@ -29,12 +29,12 @@ seed = [0, 1]
 """
 
 
-class First(Unwatched):
+class First(Monitor):
     """Remembers how many cells nothing was known of when the sweep began."""
 
     unknown = -1
 
-    def begin(self, progress: Progress) -> None:
+    def begin(self, progress: SweepProgress) -> None:
         self.unknown = progress.remaining().unknown
 
 

@@ -15,19 +15,18 @@ from typing import Any
 import pytest
 import torch
 
-from killing import Sitting, Trial, ended, forked, kill_at_random, outcome, recorded
+from killing import InterruptAfter, Sitting, Trial, ended, forked, kill_at_random, outcome, recorded
+from mabrfl import runs
 from mabrfl.config import load_config
 from mabrfl.errors import ConfigError, DatasetError, OutputError
 from mabrfl.recording import RunFolder, read_rounds, save_checkpoint
-from mabrfl.runs.session import run_cell
-from mabrfl.sweeps.launchers import Job
 from mabrfl.sweeps.locking import claimed
 from mabrfl.sweeps.plan import Pace, Standing, estimate, folder_of, plan_entries, standing
 from mabrfl.sweeps.results import load_results
 from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sharing import Sharing, share_machine
 from mabrfl.sweeps.sweep_file import Sweep, parse_sweep
-from mabrfl.sweeps.sweep_progress import Progress, Unwatched
+from mabrfl.sweeps.sweep_progress import Monitor, RunningCell, SweepProgress
 from waiting import HANGS, Clock, wait_until
 
 importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
@@ -103,15 +102,15 @@ def misfortunes(*kinds: str, place: Path = Path(), rounds: int = 3) -> Sweep:
     return sweep(f"{rule}\n[axes]\nkind = [{points}]")
 
 
-def run(wanted: Sweep, results: Path, **settings: Any) -> Progress:
+def run(wanted: Sweep, results: Path, **settings: Any) -> SweepProgress:
     return run_sweep(wanted, results, **{"start_method": "fork", "jobs": 2, "workers": 1, **settings})
 
 
-def by_label(progress: Progress) -> dict[str, Any]:
+def by_label(progress: SweepProgress) -> dict[str, Any]:
     return {str(known.cell.axes["kind"]): known for known in progress.standings.values()}
 
 
-class Journal(Unwatched):
+class Journal(Monitor):
     """Writes down what was started and how it ended."""
 
     def __init__(self) -> None:
@@ -175,7 +174,7 @@ def test_a_cell_that_other_code_has_finished_stays_finished_and_says_which(
 def test_a_cell_of_a_sweep_is_the_same_run_as_by_itself(tmp_path: Path) -> None:
     wanted = sweep("[axes]\nattack = ['label-flip']\nattackers = [2]")
     run(wanted, tmp_path / "r", jobs=1, workers=2)
-    run_cell(wanted.cells[0].config, tmp_path / "alone")
+    runs.run(wanted.cells[0].config, tmp_path / "alone")
     ours, alone = outcome(folder_of(tmp_path / "r", wanted.cells[0].key)), outcome(tmp_path / "alone")
     assert ours["summary"] == alone["summary"]
     assert ours["records"] == alone["records"]
@@ -243,7 +242,7 @@ def test_a_killed_cell_is_no_failure_and_is_tried_once_more(tmp_path: Path) -> N
     assert found["killed"].rounds == 1
 
 
-class Hurries(Unwatched):
+class Hurries(Monitor):
     """Puts the sweep's clock an hour forward when a round is done."""
 
     def __init__(self, clock: Clock) -> None:
@@ -253,7 +252,7 @@ class Hurries(Unwatched):
         self.clock.ahead = 3600.0
 
 
-def run_out_of_time(wanted: Sweep, results: Path, monkeypatch: pytest.MonkeyPatch) -> Progress:
+def run_out_of_time(wanted: Sweep, results: Path, monkeypatch: pytest.MonkeyPatch) -> SweepProgress:
     """Run a sweep, cell after cell, whose time budget ends after its first round."""
     clock = Clock()
     with monkeypatch.context() as patch:
@@ -332,7 +331,7 @@ def test_a_copied_folder_without_its_hidden_file_is_a_sweeps_all_the_same(tmp_pa
         run(wanted, tmp_path, only=[])
 
 
-class Sitter(Unwatched):
+class Sitter(Monitor):
     """Writes down what is missing when a sweep begins, what it starts, and what ends."""
 
     def __init__(self, trial: SweepTrial, path: Path, journal: Path) -> None:
@@ -439,14 +438,9 @@ def test_a_checkpoint_that_a_finished_cell_could_not_remove_is_removed_later(tmp
 
 def begun(wanted: Sweep, results: Path, rounds: int, checkpoint_every: int = 1) -> Path:
     """Run some rounds of a sweep's first cell, and return its folder."""
-
-    def stop(record: Any) -> None:
-        if record.round == rounds:
-            raise KeyboardInterrupt
-
     folder = folder_of(results, wanted.cells[0].key)
     with pytest.raises(KeyboardInterrupt):
-        run_cell(wanted.cells[0].config, folder, on_record=stop, checkpoint_every=checkpoint_every)
+        runs.run(wanted.cells[0].config, folder, observers=[InterruptAfter(rounds)], checkpoint_every=checkpoint_every)
     (results / "cells.json").write_text(json.dumps(plan_entries(wanted.cells, wanted.name)))
     (results / ".lock").touch()
     return folder
@@ -600,12 +594,11 @@ def test_what_runs_counts_with_the_processes_it_has() -> None:
     wanted = sweep("[axes]\nseed = [0, 1, 2]\nrounds = [10]")
     pace, (first, second, third) = Pace(), wanted.cells
     pace.learn(first.config, 10.0)
-    jobs = {
-        cell.key: Job(cell, workers, process=None, connection=None, round=done)  # type: ignore[arg-type] # none is asked
-        for cell, workers, done in ((first, 4, 2), (second, 1, 9))
+    running = {
+        cell.key: RunningCell(cell, workers, round=done) for cell, workers, done in ((first, 4, 2), (second, 1, 9))
     }
     standings = {cell.key: Standing(cell, "missing") for cell in wanted.cells}
-    progress = Progress(standings, running=jobs, sharing=Sharing(2, 1), pace=pace)
+    progress = SweepProgress(standings, running=running, sharing=Sharing(2, 1), pace=pace)
     assert progress.remaining().seconds == 80 / 4
     progress.waiting.append(third)
     # The second one ends after 10 seconds; the third one takes its place, on one core beside the first one.
@@ -640,11 +633,9 @@ def test_a_standing_measures_rounds_of_finished_and_of_unfinished_runs(tmp_path:
     assert done.core_seconds is not None
     assert done.core_seconds > 0
 
-    def stop(record: Any) -> None:
-        raise KeyboardInterrupt
-
+    folder = folder_of(tmp_path / "r", wanted.cells[1].key)
     with pytest.raises(KeyboardInterrupt):
-        run_cell(wanted.cells[1].config, folder_of(tmp_path / "r", wanted.cells[1].key), on_record=stop)
+        runs.run(wanted.cells[1].config, folder, observers=[InterruptAfter()])
     begun = standing(tmp_path / "r", wanted.cells[1])
     assert (begun.status, begun.rounds, begun.rounds_left) == ("running", 1, 2)
     assert begun.core_seconds is not None

@@ -206,6 +206,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Entry]] = {
     "models": _with_labels(_NETWORKS),
     "datasets": _with_labels(_DATASETS),
     "presets": _with_labels(_OF_MAB_RFL),
+    "observers": {},
 }
 
 ALIASES: Mapping[str, Mapping[str, str]] = {

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-Kind = Literal["defenses", "selectors", "attacks", "models", "datasets", "presets"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+Kind = Literal["defenses", "selectors", "attacks", "models", "datasets", "presets", "observers"]
+KINDS: tuple[Kind, ...] = get_args(Kind)[:-1]
+"""The kinds that the settings of a run name; observers are no part of them."""
 SINGULAR: Mapping[Kind, str] = {
     "defenses": "defense",
     "selectors": "selector",
@@ -15,6 +16,7 @@ SINGULAR: Mapping[Kind, str] = {
     "models": "model",
     "datasets": "data set",
     "presets": "preset",
+    "observers": "observer",
 }
 NEEDS: Mapping[str, str] = {
     "attackers": "the number of attackers",

@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mabrfl.cli import run as run_command
-from mabrfl.cli.execution import Finished, execute
-from mabrfl.cli.live import display_for
+from mabrfl.cli.execution import execute
 from mabrfl.cli.once import whole_number
 from mabrfl.cli.run_summary import comparison, show_interruption
 from mabrfl.cli.stopping import Stopped
@@ -23,10 +22,11 @@ from mabrfl.errors import require
 from mabrfl.recording import RunFolder
 from mabrfl.recording.evaluation import attacker_ids
 from mabrfl.recording.ownership import PICTURES, holds_run, reserved
+from mabrfl.runs import RunResult
 
 DEFENSES = ("fedavg", "mab-rfl")
 
-# Inner product manipulation turns the plain mean round at this share of attackers: the clearest contrast there is.
+# Inner product manipulation reverses the plain mean at this share of attackers: the clearest contrast.
 SCENE: dict[str, Any] = {"dataset": "digits", "attack": "ipm", "attackers": 0.3}
 
 
@@ -48,12 +48,12 @@ def _demo(folder: Path, *, force: bool, rounds: int, seed: int) -> None:
     # The pictures of both runs lie beside their folders.
     ours = any(holds_run(folder / defense) for defense in DEFENSES)
     RunFolder.check(folder, force=force, replaced=() if ours else PICTURES)
-    finished = [_run(defense, folder, console, force=force, rounds=rounds, seed=seed) for defense in DEFENSES]
-    pictures = _draw(finished, folder)
+    results = [_run(defense, folder, console, force=force, rounds=rounds, seed=seed) for defense in DEFENSES]
+    pictures = _draw(results, folder)
     console.print()
-    console.print(comparison(finished))
+    console.print(comparison(results))
     console.print(Text("The same clients, data, attack and seed for both. Pictures and records:"), soft_wrap=True)
-    for path in (*pictures, *(run.path for run in finished)):
+    for path in (*pictures, *(folder / defense for defense in DEFENSES)):
         console.print(Text(f"  {path}"), soft_wrap=True)
     environment = Path(sys.prefix)
     if sys.prefix not in (sys.base_prefix, os.environ.get("VIRTUAL_ENV")):
@@ -61,31 +61,24 @@ def _demo(folder: Path, *, force: bool, rounds: int, seed: int) -> None:
         console.print(Text(f"To have the command mabrfl in this shell: . {place}/bin/activate"), soft_wrap=True)
 
 
-def _run(defense: str, folder: Path, console: Console, *, force: bool, rounds: int, seed: int) -> Finished:
+def _run(defense: str, folder: Path, console: Console, *, force: bool, rounds: int, seed: int) -> RunResult:
     config = resolve(load_config(None, {**SCENE, "defense": defense, "rounds": rounds, "seed": seed}))
     path = folder / defense
     console.print()
     try:
-        return execute(
-            config,
-            path,
-            build=run_command.build_simulation,
-            display=display_for(config, console),
-            console=console,
-            force=force,
-        )
+        return execute(config, path, build=run_command.build_simulation, console=console, force=force)
     except (KeyboardInterrupt, Stopped):
         show_interruption(path)
         raise
 
 
-def _draw(finished: list[Finished], folder: Path) -> list[Path]:
+def _draw(results: list[RunResult], folder: Path) -> list[Path]:
     from mabrfl.reports import run_pictures as plotting  # Matplotlib takes a second to import
 
-    config = finished[-1].config
+    config = results[-1].config
     scene = f"{config.dataset}, {config.attack} by {config.num_attackers} of {config.clients} clients"
-    curves = plotting.accuracy_figure({run.config.defense: run.records for run in finished}, title=scene)
-    records = finished[-1].records
+    curves = plotting.accuracy_figure({result.config.defense: result.records for result in results}, title=scene)
+    records = results[-1].records
     clients = plotting.clients_figure(
         records, attacker_ids(records), config.clients, title=f"{config.defense} on {scene}"
     )

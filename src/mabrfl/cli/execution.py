@@ -1,4 +1,4 @@
-"""One run from configuration to finished folder, with whatever may stop it on the way."""
+"""One run from the command line: its display, its notes and its pictures."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
 from mabrfl.catalog import entry
-from mabrfl.cli.live import Display, headline
+from mabrfl.cli.live import display_for, headline
 from mabrfl.config import ResolvedConfig, config_hash
-from mabrfl.errors import OutputError, StateError
-from mabrfl.recording import RunFolder
+from mabrfl.recording import RoundRecord, read_rounds
 from mabrfl.recording.evaluation import attacker_ids
-from mabrfl.recording.folder import shown
-from mabrfl.runs.finished import Finished, changed_code, claim, finished_run, is_same_run, quoted
-from mabrfl.runs.session import Build, Sitting
+from mabrfl.runs import Observer, RunResult, RunStart, run
+from mabrfl.runs.session import Build
 
-__all__ = ["Build", "Finished", "default_folder", "draw", "execute"]
+if TYPE_CHECKING:
+    from mabrfl.simulation.simulator import Simulation
 
 
 def execute(
@@ -29,80 +28,101 @@ def execute(
     path: Path,
     *,
     build: Build,
-    display: Display,
     console: Console,
+    quiet: bool = False,
+    plots: bool = True,
+    observers: Sequence[str] = (),
     force: bool = False,
     resume: bool = False,
     checkpoint_every: int = 1,
-    arguments: Sequence[str] | None = None,
-) -> Finished:
-    """Run a configuration into a folder; interrupted or not, what was recorded is finished properly.
-
-    The folder is checked first and made last: a mistake in it costs no time, and a run that cannot start
-    (missing data, say) leaves no folder behind.
+) -> RunResult:
+    """Run a configuration into a folder, show it, and draw its pictures, even if it is interrupted.
 
     Parameters
     ----------
     config, path
-        What to run, and where to.
-    build, display, console
-        What makes the simulation, and where and how it is shown.
+        The run and its folder.
+    build
+        Makes the simulation.
+    console, quiet
+        Where the run is shown; not at all if ``quiet``.
+    plots
+        Whether its pictures are drawn.
+    observers
+        Names of observers.
     force
         Replace the run that is in the folder.
     resume
         Go on with the run that is in the folder; if it is finished, nothing is run.
     checkpoint_every
         Rounds between checkpoints; 0 for none.
-    arguments
-        The command line, for the record.
     """
-    if resume:
-        if not is_same_run(path, config):
-            raise OutputError(f"there is no run to resume in {shown(path)}; leave out --resume to start one")
-        if done := finished_run(path, config):
-            _tell(["this run is finished already", *done.notes])
-            return done
-        if changed := changed_code(path, config):
-            raise StateError(
-                f"the code of {quoted(changed)} has changed since the run in {shown(path)} began, so that it cannot be "
-                "resumed; start again with --force in place of --resume, or choose another folder with --out"
-            )
-    else:
-        RunFolder.check(path, force=force)
-    with _waiting(console, f"loading {config.dataset} and starting {config.workers} workers"):
-        simulation = build(config)
-    with simulation, claim(path, begun=resume, force=force) as folder:
-        if resume and (done := finished_run(path, config)):
-            _tell(["this run is finished already"])
-            return done
-        sitting = Sitting(folder, simulation, config, arguments=arguments)
-        _tell(sitting.notes)
-        try:
-            with display:
-                sitting.run(checkpoint_every=checkpoint_every, on_record=display.update)
-        finally:
-            finished = sitting.finish()
-            if finished.records:
-                draw(finished)
-    return finished
+
+    def build_visibly(resolved: ResolvedConfig) -> Simulation:
+        with _waiting(console, f"loading {config.dataset} and starting {config.workers} workers"):
+            return build(resolved)
+
+    notes = _Notes()
+    displays = [] if quiet else [display_for(config, console)]
+    result = run(
+        config,
+        path,
+        observers=observers,
+        resume=resume,
+        force=force,
+        checkpoint_every=checkpoint_every,
+        build=build_visibly,
+        essential=[notes, *displays, *([_Pictures()] if plots else [])],
+        report=_show_note,
+    )
+    if not notes.shown:
+        for note in result.notes:
+            _show_note(note)
+    return result
 
 
-def _tell(notes: Sequence[str]) -> None:
-    for note in notes:
-        Console(stderr=True).print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+class _Notes(Observer):
+    """Shows the notes on the start of a run."""
+
+    shown = False
+
+    def started(self, run: RunStart) -> None:
+        for note in run.notes:
+            _show_note(note)
+        self.shown = True
 
 
-def draw(finished: Finished) -> None:
+class _Pictures(Observer):
+    """Draws the pictures of a run at its end, also if that comes early."""
+
+    _run: RunStart | None = None
+
+    def started(self, run: RunStart) -> None:
+        self._run = run
+
+    def finished(self, result: RunResult) -> None:
+        assert result.path is not None
+        draw(result.config, result.path, result.records)
+
+    def failed(self, error: BaseException) -> None:  # noqa: ARG002 (the pictures do not show it)
+        if self._run is not None and self._run.path is not None and (records := read_rounds(self._run.path).records):
+            draw(self._run.config, self._run.path, records)
+
+
+def _show_note(note: str) -> None:
+    Console(stderr=True).print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+
+
+def draw(config: ResolvedConfig, path: Path, records: Sequence[RoundRecord]) -> None:
     """Draw the two pictures of a run into its folder."""
     from mabrfl.reports import run_pictures as plotting  # Matplotlib takes a second to import
 
-    config, records = finished.config, finished.records
-    attackers = attacker_ids(records)
     title = headline(config)
     has_presets = entry("defenses", config.defense).presets
     label = f"{config.defense} ({config.preset})" if has_presets else config.defense
-    plotting.save(plotting.accuracy_figure({label: records}, title=title), finished.path / "accuracy")
-    plotting.save(plotting.clients_figure(records, attackers, config.clients, title=title), finished.path / "clients")
+    plotting.save(plotting.accuracy_figure({label: records}, title=title), path / "accuracy")
+    clients = plotting.clients_figure(records, attacker_ids(records), config.clients, title=title)
+    plotting.save(clients, path / "clients")
 
 
 def default_folder(config: ResolvedConfig, root: Path = Path("runs")) -> Path:

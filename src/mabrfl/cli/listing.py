@@ -18,16 +18,16 @@ _PARTITIONS = [
     ("iid", "Every client draws from all data alike."),
     ("dirichlet", "Each client's label proportions are drawn from a Dirichlet distribution."),
 ]
-_KINDS = (*catalog.KINDS, "partitions")
+_KINDS = (*catalog.KINDS, "partitions", "observers")
 
 
 def listing(
     kind: Annotated[str | None, typer.Argument(help=f"Only these: {', '.join(_KINDS)}.")] = None,
 ) -> None:
-    """Show the defenses, selectors, attacks, models, data sets and presets, with one line each."""
+    """Show the defenses, selectors, attacks, models, data sets, presets and observers, with one line each."""
     console = Console()
     for chosen in _KINDS if kind is None else (_known(kind),):
-        lines = _lines(chosen)
+        lines = _lines(chosen) or [("none", "No installed package has an entry point in mabrfl.observers.")]
         width = max(len(name) for name, _ in lines)
         console.print(Text(chosen, style="bold"))
         for name, line in lines:

@@ -1,12 +1,10 @@
-"""What a run shows while it goes: a live table on a terminal, one plain line per round elsewhere."""
+"""Observers that show a run: a live table on a terminal, one plain line per round elsewhere."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import Protocol, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -18,6 +16,7 @@ from rich.text import Text
 from mabrfl.catalog import entry
 from mabrfl.config import ResolvedConfig
 from mabrfl.recording import RoundRecord
+from mabrfl.runs import Observer, RunResult, RunStart
 
 VISIBLE_ROUNDS = 15
 _FRAME_LINES = 10
@@ -25,21 +24,8 @@ _NARROW = 78
 """Columns below which the table would wrap; plain lines are shown instead."""
 
 
-class Display(Protocol):
-    """What :func:`mabrfl.cli.execution.execute` tells about each round."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def update(self, record: RoundRecord) -> None:
-        """Show one more round."""
-
-
-class Pace:
-    """How long the rounds still to come will take, judged by the last ten."""
+class RoundTimer:
+    """Measures rounds, and estimates the time of those that are left by the last ten."""
 
     def __init__(self, num_rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._num_rounds = num_rounds
@@ -84,26 +70,21 @@ def headline(config: ResolvedConfig) -> str:
     return f"{config.dataset}, {config.model}, {defense}{chosen}, {attack}, seed {config.seed}"
 
 
-class PlainLines:
-    """One line per round, for pipes and log files."""
+class PlainLines(Observer):
+    """Prints one line per round, for pipes and log files."""
 
     def __init__(self, config: ResolvedConfig, console: Console) -> None:
         self._config, self._console = config, console
-        self._pace = Pace(config.rounds)
+        self._timer = RoundTimer(config.rounds)
 
-    def __enter__(self) -> Self:
-        self._print(headline(self._config))
-        self._pace.start()
-        return self
+    def started(self, run: RunStart) -> None:
+        """Print the run in one line."""
+        self._print(headline(run.config))
+        self._timer.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing is left open."""
-
-    def update(self, record: RoundRecord) -> None:
+    def round_done(self, record: RoundRecord) -> None:
         """Print the round."""
-        seconds, remaining = self._pace.lap(record.round)
+        seconds, remaining = self._timer.lap(record.round)
         caught = f"  caught {record.caught}  missed {record.missed}" if self._config.num_attackers else ""
         malformed = f"  malformed {record.malformed}" if record.malformed else ""
         success = "" if record.attack_success is None else f"  attack success {record.attack_success:.1f} %"
@@ -118,29 +99,32 @@ class PlainLines:
         self._console.file.flush()
 
 
-class LiveTable:
-    """The last rounds as a table that grows in place, with a bar and the time that remains."""
+class LiveTable(Observer):
+    """Shows the last rounds as a table that grows in place, with a bar and the time that remains."""
 
     def __init__(self, config: ResolvedConfig, console: Console) -> None:
         self._config, self._console = config, console
-        self._pace = Pace(config.rounds)
+        self._timer = RoundTimer(config.rounds)
         self._rows: deque[tuple[RoundRecord, float]] = deque(maxlen=VISIBLE_ROUNDS)
         self._remaining: float | None = None
         self._live = Live(console=console, refresh_per_second=8, get_renderable=self._render)
 
-    def __enter__(self) -> Self:
-        self._pace.start()
-        self._live.__enter__()
-        return self
+    def started(self, run: RunStart) -> None:  # noqa: ARG002 (the configuration is known)
+        """Open the table."""
+        self._timer.start()
+        self._live.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
+    def finished(self, result: RunResult) -> None:  # noqa: ARG002 (the end is shown elsewhere)
+        """Close the table."""
+        self._live.stop()
 
-    def update(self, record: RoundRecord) -> None:
+    def failed(self, error: BaseException) -> None:  # noqa: ARG002 (the end is shown elsewhere)
+        """Close the table."""
+        self._live.stop()
+
+    def round_done(self, record: RoundRecord) -> None:
         """Add the round."""
-        seconds, self._remaining = self._pace.lap(record.round)
+        seconds, self._remaining = self._timer.lap(record.round)
         self._rows.append((record, seconds))
         self._live.refresh()
 
@@ -187,25 +171,8 @@ class LiveTable:
         return line
 
 
-class Silent:
-    """Nothing at all, for ``--quiet``."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing was opened."""
-
-    def update(self, record: RoundRecord) -> None:
-        """Say nothing."""
-
-
-def display_for(config: ResolvedConfig, console: Console, *, quiet: bool = False) -> Display:
-    """Return what fits the place where the output goes."""
-    if quiet:
-        return Silent()
+def display_for(config: ResolvedConfig, console: Console) -> Observer:
+    """Return a table for a wide terminal, and plain lines for everything else."""
     live = console.is_terminal and not console.is_dumb_terminal and console.width >= _NARROW
     return LiveTable(config, console) if live else PlainLines(config, console)
 

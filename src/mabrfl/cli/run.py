@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 
 from mabrfl.cli.execution import default_folder, execute
-from mabrfl.cli.live import display_for
 from mabrfl.cli.once import share_or_count, whole_number
 from mabrfl.cli.run_summary import show_interruption, show_run
 from mabrfl.cli.stopping import Stopped, signals_wait
@@ -97,6 +96,17 @@ def run(  # the options document themselves
     checkpoint_every: Annotated[
         int, typer.Option(**_INTEGER, help="Rounds between checkpoints; 0: none.", rich_help_panel=_WHERE)
     ] = 1,
+    observe: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Have an observer watch the run: module:Name, or a plug-in's name; repeatable.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None,
+    no_plots: Annotated[
+        bool, typer.Option("--no-plots", help="Draw no pictures of the run.", rich_help_panel=_WHERE)
+    ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print the folder's name at the end, nothing else.", rich_help_panel=_WHERE)
     ] = False,
@@ -119,13 +129,15 @@ def run(  # the options document themselves
         raise click.UsageError(f"--checkpoint-every takes a number of rounds, or 0 for none; got {checkpoint_every}")
     if resume:
         config = _config_of(out, config, force=force)
-    perform(
+    _perform(
         load_config(config, overrides),
-        out=out,
+        out,
+        quiet=quiet,
+        plots=not no_plots,
+        observers=observe or (),
         force=force,
         resume=resume,
         checkpoint_every=checkpoint_every,
-        quiet=quiet,
     )
 
 
@@ -143,57 +155,31 @@ def _config_of(out: Path | None, config: str | None, *, force: bool) -> str:
     return config or str(own)
 
 
-def perform(
-    config: RunConfig,
-    *,
-    out: Path | None = None,
-    force: bool = False,
-    resume: bool = False,
-    checkpoint_every: int = 1,
-    quiet: bool = False,
-) -> None:
-    """Resolve a configuration, run it, and show what came of it."""
-    resolved = resolve(config)
+def _perform(config: RunConfig, out: Path | None, *, quiet: bool, **options: Any) -> None:
+    """Resolve a configuration, run it, and show the result."""
+    resolved, console = resolve(config), Console()
+    if not quiet:
+        _remark(console, config, resolved)
     with nullcontext(out) if out is not None else reserved(default_folder(resolved)) as path:
-        _perform(config, resolved, path, force=force, resume=resume, checkpoint_every=checkpoint_every, quiet=quiet)
+        try:
+            result = execute(resolved, path, build=build_simulation, console=console, quiet=quiet, **options)
+        except (KeyboardInterrupt, Stopped):
+            show_interruption(path)
+            raise
+        if quiet:
+            typer.echo(str(path))
+        else:
+            show_run(console, result, path)
 
 
-def _perform(
-    config: RunConfig,
-    resolved: ResolvedConfig,
-    path: Path,
-    *,
-    force: bool,
-    resume: bool,
-    checkpoint_every: int,
-    quiet: bool,
-) -> None:
-    console = Console()
-    display = display_for(resolved, console, quiet=quiet)
-    if config.attackers and not resolved.attackers and not quiet:
+def _remark(console: Console, config: RunConfig, resolved: ResolvedConfig) -> None:
+    """Print a note on settings that have no effect."""
+    if config.attackers and not resolved.attackers:
         console.print(f"note: the attack is 'none', so attackers = {config.attackers} has no effect", soft_wrap=True)
-    if config.attack != "none" and not config.attackers and not quiet:
+    if config.attack != "none" and not config.attackers:
         console.print(
             f"note: attackers is 0, so nobody attacks by '{config.attack}'; try --attackers 0.3", soft_wrap=True
         )
-    try:
-        finished = execute(
-            resolved,
-            path,
-            build=build_simulation,
-            display=display,
-            console=console,
-            force=force,
-            resume=resume,
-            checkpoint_every=checkpoint_every,
-        )
-    except (KeyboardInterrupt, Stopped):
-        show_interruption(path)
-        raise
-    if quiet:
-        typer.echo(str(finished.path))
-    else:
-        show_run(console, finished)
 
 
 def _with_settings(overrides: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
@@ -210,7 +196,7 @@ def _with_settings(overrides: dict[str, Any], settings: Sequence[str]) -> dict[s
 
 
 def parse_value(text: str, key: str) -> Any:
-    """Return a TOML value; a bare word is taken as a string, which spares the shell a pair of quotes.
+    """Return a TOML value; a bare word is a string, so that the shell needs no second pair of quotes.
 
     Examples
     --------

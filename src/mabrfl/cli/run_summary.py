@@ -1,4 +1,4 @@
-"""What a run says at its end."""
+"""The end of a run on the command line: its summary, its files, or how to go on."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mabrfl.cli.execution import Finished
 from mabrfl.cli.live import in_words
 from mabrfl.recording import RoundRecord
 from mabrfl.recording.folder import CHECKPOINTS, SUMMARY
+from mabrfl.runs import RunResult
 
 FILES = {
     "summary.json": "the numbers above",
@@ -24,24 +24,24 @@ FILES = {
     "config.toml": "all settings; run it again with: mabrfl run",
     "manifest.json": "versions, seed, data, commit",
     "accuracy.png": "accuracy over the rounds",
-    "clients.png": "what became of each client in each round",
+    "clients.png": "the verdict on each client in each round",
 }
 
 
-def show_run(console: Console, finished: Finished) -> None:
-    """Print the summary of one run and the files it left."""
+def show_run(console: Console, result: RunResult, path: Path) -> None:
+    """Print the summary of one run and the files in its folder."""
     console.print()
-    console.print(comparison([finished]))
-    events = event_counts(finished.records)
+    console.print(comparison([result]))
+    events = event_counts(result.records)
     if events:
-        said = ", ".join(f"{event} ({number}x)" for event, number in events.most_common(5))
-        console.print(Text(f"events: {said}", style="dim"), soft_wrap=True)
-    if warning := rejected_warning(finished.records):
+        counts = ", ".join(f"{event} ({number}x)" for event, number in events.most_common(5))
+        console.print(Text(f"events: {counts}", style="dim"), soft_wrap=True)
+    if warning := rejected_warning(result.records):
         console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
-    console.print(Text(f"\nresults in {finished.path}", style="bold"), soft_wrap=True)
-    for name, what in FILES.items():
-        if (finished.path / name).exists():
-            console.print(Text(f"  {name:14}  {what}"), soft_wrap=True)
+    console.print(Text(f"\nresults in {path}", style="bold"), soft_wrap=True)
+    for name, content in FILES.items():
+        if (path / name).exists():
+            console.print(Text(f"  {name:14}  {content}"), soft_wrap=True)
 
 
 def show_interruption(path: Path) -> None:
@@ -51,13 +51,13 @@ def show_interruption(path: Path) -> None:
     Console(stderr=True).print(Text(f"interrupted{where}{how}", style="yellow"), soft_wrap=True)
 
 
-def comparison(runs: Sequence[Finished]) -> Table:
+def comparison(results: Sequence[RunResult]) -> Table:
     """Return the summaries of runs side by side, a column each."""
-    table = Table(header_style="bold", show_header=len(runs) > 1)
+    table = Table(header_style="bold", show_header=len(results) > 1)
     table.add_column("")
-    for finished in runs:
-        table.add_column(finished.config.defense, justify="right")
-    for label, cells in zip(_LABELS, zip(*(_cells(finished.summary) for finished in runs), strict=True), strict=True):
+    for result in results:
+        table.add_column(result.config.defense, justify="right")
+    for label, cells in zip(_LABELS, zip(*(_cells(result.summary) for result in results), strict=True), strict=True):
         if label != _SUCCESS or set(cells) != {_NOTHING}:
             table.add_row(label, *cells)
     return table
@@ -72,7 +72,7 @@ _SUCCESS, _NOTHING = "attack success rate", "-"
 
 
 def rejected_warning(records: Sequence[RoundRecord]) -> str:
-    """Return what to say of a run in which every update was rejected, round after round; nothing if that is not so."""
+    """Return a warning if every update was rejected, round after round; an empty text otherwise."""
     empty = [bool(record.verdicts) and not any(one.accepted for one in record.verdicts.values()) for record in records]
     streak = max((len(list(group)) for is_empty, group in groupby(empty) if is_empty), default=0)
     if not streak or streak < min(_STREAK, len(records)):
@@ -91,7 +91,7 @@ def rejected_warning(records: Sequence[RoundRecord]) -> str:
 
 
 _STREAK = 3
-"""Rounds in a row without an accepted update from which a user is told."""
+"""Rounds in a row without an accepted update after which there is a warning."""
 _LABELS = (
     "final accuracy",
     "mean of the last 10 rounds",

@@ -42,7 +42,7 @@ from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sharing import Sharing, share_machine
 from mabrfl.sweeps.stale import code_notes
 from mabrfl.sweeps.sweep_file import Sweep, load_sweep
-from mabrfl.sweeps.sweep_progress import Progress
+from mabrfl.sweeps.sweep_progress import SweepProgress
 
 _INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
 _STYLES = {"done": "green", "failed": "red", "running": "yellow", "missing": "dim"}
@@ -106,6 +106,14 @@ def sweep(  # the options document themselves
     checkpoint_every: Annotated[
         int, typer.Option(**_INTEGER, help="Rounds between checkpoints; 0: none.", rich_help_panel=_HOW)
     ] = 1,
+    observe: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Have an observer watch each cell: module:Name, or a plug-in's name; repeatable.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
 ) -> None:
     """Run every cell of a sweep that is not done yet.
 
@@ -149,6 +157,7 @@ def sweep(  # the options document themselves
             "--jobs": jobs,
             "--workers": workers,
             "--checkpoint-every": checkpoint_every if checkpoint_every != 1 else None,
+            "--observe": observe,
         },
     )
     monitor = monitor_for(wanted.name, console)
@@ -164,6 +173,7 @@ def sweep(  # the options document themselves
                 jobs=jobs,
                 workers=workers,
                 checkpoint_every=checkpoint_every,
+                observers=observe or (),
                 monitor=monitor,
                 arguments=sys.argv[1:],
             )
@@ -290,7 +300,7 @@ def _sum(
     return line
 
 
-def show_end(console: Console, progress: Progress, results: Path, again: str) -> None:
+def show_end(console: Console, progress: SweepProgress, results: Path, again: str) -> None:
     """Print the end of a sweep, and the command that goes on with it; failed and killed cells are an error."""
     if progress.out_of_time:
         guess = progress.remaining()

@@ -1,10 +1,10 @@
-"""What a sweep shows while it goes: a table in place on a terminal, one plain line per cell elsewhere."""
+"""Monitors that show a sweep: a table in place on a terminal, one plain line per cell elsewhere."""
 
 from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,30 +13,19 @@ from rich.table import Table
 from rich.text import Text
 
 from mabrfl.cli.live import in_words
-from mabrfl.sweeps.launchers import Job
 from mabrfl.sweeps.plan import Standing
-from mabrfl.sweeps.sweep_progress import Monitor, Outcome, Progress
+from mabrfl.sweeps.sweep_progress import CellOutcome, Monitor, RunningCell, SweepProgress
 
 _NARROW = 60
 _STYLES = {"done": "green", "failed": "red", "killed": "red", "stopped": "yellow"}
 
 
-class SweepDisplay(Monitor, Protocol):
-    """A monitor that is opened and closed."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class PlainSweep:
-    """One line when a cell begins and one when it ends, for pipes and log files."""
+class PlainSweep(Monitor):
+    """Prints one line when a cell begins and one when it ends, for pipes and log files."""
 
     def __init__(self, name: str, console: Console) -> None:
         self._name, self._console = name, console
-        self._progress = Progress({})
+        self._progress = SweepProgress({})
 
     def __enter__(self) -> Self:
         return self
@@ -46,29 +35,23 @@ class PlainSweep:
     ) -> None:
         """Nothing is left open."""
 
-    def begin(self, progress: Progress) -> None:
-        """Say what there is to do."""
+    def begin(self, progress: SweepProgress) -> None:
+        """Print how many cells are to run."""
         self._progress = progress
         self._print(Text(opening(self._name, progress), style="bold"))
 
-    def started(self, job: Job) -> None:
-        """Say which cell begins, and after which round it goes on."""
-        after = f" after round {job.round}" if job.round else ""
-        self._print(Text(f"{counted(self._progress)} started{after}: {job.cell.label}"))
+    def started(self, running: RunningCell) -> None:
+        """Print which cell begins, and after which round it goes on."""
+        after = f" after round {running.round}" if running.round else ""
+        self._print(Text(f"{counted(self._progress)} started{after}: {running.cell.label}"))
 
-    def noted(self, job: Job, note: str) -> None:
-        """Say what there is to note about how a cell goes on."""
-        self._print(Text(f"note: {job.cell.label}: {note}", style="yellow"))
+    def noted(self, running: RunningCell, note: str) -> None:
+        """Print a message about a cell."""
+        self._print(Text(f"note: {running.cell.label}: {note}", style="yellow"))
 
-    def advanced(self, job: Job) -> None:
-        """Say nothing about single rounds."""
-
-    def ended(self, known: Standing, outcome: Outcome, seconds: float) -> None:
-        """Say what became of a cell, and how long the rest will take."""
+    def ended(self, known: Standing, outcome: CellOutcome, seconds: float) -> None:
+        """Print the outcome of a cell, and how long the rest will take."""
         self._print(ending(self._progress, known, outcome, seconds))
-
-    def tick(self) -> None:
-        """Time goes by unmentioned."""
 
     def _print(self, line: Text) -> None:
         self._console.print(line, soft_wrap=True)
@@ -76,7 +59,7 @@ class PlainSweep:
 
 
 class LiveSweep(PlainSweep):
-    """The running cells as a table in place, below one line for each cell that has ended."""
+    """Shows the running cells as a table in place, below one line for each cell that has ended."""
 
     def __init__(self, name: str, console: Console) -> None:
         super().__init__(name, console)
@@ -90,19 +73,19 @@ class LiveSweep(PlainSweep):
         if self._open:
             self._live.stop()
 
-    def begin(self, progress: Progress) -> None:
+    def begin(self, progress: SweepProgress) -> None:
         """Open the table."""
         super().begin(progress)
         self._live.start()
         self._open = True
 
-    def started(self, job: Job) -> None:
-        """Leave it to the table."""
-        del job
+    def started(self, running: RunningCell) -> None:
+        """Add the cell to the table."""
+        del running
         self.tick()
 
     def tick(self) -> None:
-        """Draw the table anew."""
+        """Redraw the table."""
         self._live.refresh()
 
     def _render(self) -> RenderableType:
@@ -110,10 +93,10 @@ class LiveSweep(PlainSweep):
         table = Table(header_style="bold", expand=False)
         for column in ("running", "round", "accuracy", "time"):
             table.add_column(column, justify="left" if column == "running" else "right", overflow="fold")
-        for job in progress.running.values():
-            accuracy = "" if job.accuracy is None else f"{job.accuracy:.2f} %"
-            rounds = f"{job.round}/{job.cell.config.rounds}"
-            table.add_row(Text(job.cell.label), rounds, accuracy, in_words(time.monotonic() - job.started))
+        for running in progress.running.values():
+            accuracy = "" if running.accuracy is None else f"{running.accuracy:.2f} %"
+            rounds = f"{running.round}/{running.cell.config.rounds}"
+            table.add_row(Text(running.cell.label), rounds, accuracy, in_words(time.monotonic() - running.started))
         line = Table.grid(padding=(0, 1))
         ended = progress.count("done") + progress.count("failed")
         bar = ProgressBar(total=max(len(progress.standings), 1), completed=ended, width=30)
@@ -121,7 +104,7 @@ class LiveSweep(PlainSweep):
         return Group(table, line)
 
 
-def opening(name: str, progress: Progress) -> str:
+def opening(name: str, progress: SweepProgress) -> str:
     """Return a sweep's first line."""
     done, failed, left = progress.count("done"), progress.count("failed"), len(progress.waiting)
     sharing = progress.sharing
@@ -131,13 +114,13 @@ def opening(name: str, progress: Progress) -> str:
     return line + (f"; {sharing.jobs} at once with {sharing.workers} process(es) each" if left else "")
 
 
-def counted(progress: Progress) -> str:
-    """Return how far a sweep is."""
+def counted(progress: SweepProgress) -> str:
+    """Return how many cells have ended."""
     return f"[{progress.count('done') + progress.count('failed')}/{len(progress.standings)}]"
 
 
-def ending(progress: Progress, known: Standing, outcome: Outcome, seconds: float) -> Text:
-    """Return what became of a cell, in one line."""
+def ending(progress: SweepProgress, known: Standing, outcome: CellOutcome, seconds: float) -> Text:
+    """Return the outcome of a cell in one line."""
     accuracy = f"{known.accuracy:.2f} %, " if known.accuracy is not None else ""
     detail = f": {known.error}" if outcome == "failed" else ""
     if outcome in ("killed", "stopped"):
@@ -150,8 +133,8 @@ def ending(progress: Progress, known: Standing, outcome: Outcome, seconds: float
     )
 
 
-def eta(progress: Progress) -> str:
-    """Return how long the whole sweep is still going to take, as far as that is known."""
+def eta(progress: SweepProgress) -> str:
+    """Return how long the rest of the sweep will take, as far as that is known."""
     guess = progress.remaining()
     if not progress.waiting and not progress.running:
         return "nothing left"
@@ -160,7 +143,7 @@ def eta(progress: Progress) -> str:
     return f"ETA {in_words(guess.seconds)}" + (f" without {guess.unknown} unknown" if guess.unknown else "")
 
 
-def monitor_for(name: str, console: Console) -> SweepDisplay:
-    """Return what fits the place where the output goes."""
+def monitor_for(name: str, console: Console) -> PlainSweep:
+    """Return a table for a terminal, and plain lines for everything else."""
     live = console.is_terminal and not console.is_dumb_terminal and console.width >= _NARROW
     return LiveSweep(name, console) if live else PlainSweep(name, console)

@@ -1,10 +1,9 @@
-"""Whose run a folder holds, and whether it is finished."""
+"""Which run is in a folder, and whether it is finished."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,14 @@ from mabrfl.config import ResolvedConfig, config_hash, load_config, resolve
 from mabrfl.config.differences import difference, flat
 from mabrfl.config.identity import WITHOUT_EFFECT
 from mabrfl.errors import ConfigError, OutputError, StateError
-from mabrfl.recording import RoundRecord, RunFolder, read_rounds, read_summary, remove_checkpoints
+from mabrfl.recording import RunFolder, read_rounds, read_summary, remove_checkpoints
 from mabrfl.recording.folder import CHECKPOINTS, CONFIG, MANIFEST, ROUNDS, SUMMARY, shown
+from mabrfl.runs.observers import RunResult
 
 PATIENCE = 10.0
 """Seconds to wait for a folder whose last process was killed a moment ago."""
 _NUMBERS = ("rounds", "seconds", "final_accuracy")
 _TOO_LARGE = 1e15
-
-
-@dataclass
-class Finished:
-    """What came of a run."""
-
-    config: ResolvedConfig
-    path: Path
-    records: list[RoundRecord] = field(default_factory=list)
-    summary: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
 
 def claim(path: Path, *, begun: bool, force: bool = False) -> RunFolder:
@@ -82,9 +71,9 @@ def quoted(names: Iterable[str]) -> str:
 def finished_summary(path: Path, key: str) -> dict[str, Any] | None:
     """Return the summary in a folder if the run of this hash is finished there, else None.
 
-    This alone decides whether a run is done: for a sweep and its plan, for going on with a run, and for tables, figures
-    and packing. A summary that cannot be read, says that the run was interrupted, is that of another configuration, or
-    has something else in place of a number is as good as none.
+    This alone decides whether a run is done: for a sweep and its plan, for resuming a run, and for tables, figures and
+    packing. A summary counts as missing if it cannot be read, says that the run was interrupted, belongs to another
+    configuration, or has something else in place of a number.
     """
     try:
         summary = read_summary(path) if (path / SUMMARY).is_file() else {}
@@ -95,40 +84,41 @@ def finished_summary(path: Path, key: str) -> dict[str, Any] | None:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether something is a number of a size that can be reckoned with, or none at all: what is not finite is null."""
+    """Whether a value is a number of a sensible size, or null, which stands for NaN and infinities."""
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _TOO_LARGE)
 
 
-def finished_run(path: Path, config: ResolvedConfig) -> Finished | None:
+def finished_run(path: Path, config: ResolvedConfig) -> RunResult | None:
     """Return the run in a folder if it is finished, else None."""
     summary = finished_summary(path, config_hash(config))
     if summary is None:
         return None
     if not (path / ROUNDS).is_file():
         raise StateError(f"the run in {shown(path)} is finished, but its rounds are not there: was it adopted?")
-    # The last thing a run does; a kill may have come between.
+    # The last step of a run; a kill may have come before it.
     remove_checkpoints(path / CHECKPOINTS)
     changed = quoted(changed_code(path, config))
-    notes = [f"the code of {changed} has changed since; --force runs it again"] if changed else []
-    return Finished(config, path, list(read_rounds(path).records), summary, notes)
+    notes = ["this run is finished already"]
+    notes += [f"the code of {changed} has changed since; --force runs it again"] if changed else []
+    return RunResult(config, path, list(read_rounds(path).records), summary, notes)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return where the run in a folder comes from; nothing if that was not written yet, or is damaged."""
+    """Return the manifest of the run in a folder; an empty one if it was not written yet, or is damaged."""
     try:
-        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, RecursionError):
         return {}
     except OSError as error:
         raise OutputError(f"cannot read {shown(path / MANIFEST)}: {error}") from error
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _hash_in(path: Path) -> str | None:
     """Return the hash of the configuration that a folder belongs to, if any."""
-    told = read_manifest(path).get("config_hash") if path.is_dir() else None
-    if isinstance(told, str):
-        return told
+    recorded = read_manifest(path).get("config_hash") if path.is_dir() else None
+    if isinstance(recorded, str):
+        return recorded
     try:
         return config_hash(load_config(path / CONFIG)) if (path / CONFIG).is_file() else None
     except ConfigError as error:

@@ -1,80 +1,87 @@
-"""One run into one folder, in as many sittings as it takes, with the same result as in one.
+"""One run into one folder, in as many sessions as it takes, with the same result as in one.
 
-A sitting begins where the newest usable checkpoint is, or at the start. All randomness is named by seed, purpose,
-round and client, so that nothing but :meth:`~mabrfl.simulation.simulator.Simulation.state_dict` has to be remembered.
+A session begins after the newest usable checkpoint, or at the start. All randomness is named by seed, purpose, round
+and client, so that nothing but :meth:`~mabrfl.simulation.simulator.Simulation.state_dict` has to be remembered.
 """
 
 from __future__ import annotations
 
 import hashlib
-import sys
 import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mabrfl.catalog import check_code, code_of
-from mabrfl.config import ResolvedConfig, RunConfig, config_hash, dump_toml, resolve
-from mabrfl.errors import StateError
-from mabrfl.recording import (
-    Checkpoint,
-    RoundRecord,
-    RunFolder,
-    load_checkpoint,
-    manifest,
-    read_rounds,
-    remove_checkpoints,
-    summarize,
+from mabrfl.config import ResolvedConfig, RunConfig, config_hash, resolve
+from mabrfl.errors import OutputError, StateError
+from mabrfl.recording import RoundRecord, RunFolder, summarize
+from mabrfl.recording.folder import shown
+from mabrfl.runs.finished import changed_code, claim, finished_run, finished_summary, is_same_run, quoted
+from mabrfl.runs.observers import (
+    Notify,
+    Observer,
+    ObserverGroup,
+    RunResult,
+    RunStart,
+    build_observers,
+    report_on_stderr,
 )
-from mabrfl.recording.folder import MANIFEST, ROUNDS
-from mabrfl.runs.finished import Finished, claim, finished_run, is_same_run, quoted, read_manifest
+from mabrfl.runs.recorder import Recorder
 
 if TYPE_CHECKING:
     from mabrfl.simulation.simulator import Simulation
 
 Build = Callable[[ResolvedConfig], "Simulation"]
-OnRecord = Callable[[RoundRecord], None]
-OnStart = Callable[[int, Sequence[str]], None]
 
 
-def run_cell(
+def run(
     config: RunConfig,
-    path: Path | str,
+    path: Path | str | None = None,
     *,
+    observers: Iterable[Any] = (),
+    resume: bool | None = None,
+    force: bool = False,
     checkpoint_every: int = 1,
-    on_start: OnStart | None = None,
-    on_record: OnRecord | None = None,
-    build: Build | None = None,
     arguments: Sequence[str] | None = None,
-) -> Finished:
+    build: Build | None = None,
+    essential: Sequence[Observer] = (),
+    report: Notify = report_on_stderr,
+) -> RunResult:
     """Run a configuration into a folder; go on if it was begun there, do nothing if it was finished there.
 
     However often it is interrupted in between (``kill -9`` included), the result is the same to the bit: weights,
-    reputation, and records but for the seconds. The weights' SHA-256 is in the summary.
+    reputation, and records but for the seconds. The weights' SHA-256 is in the summary. The folder is checked first and
+    made last: a mistake in it costs no time, and a run that cannot start leaves no folder behind.
 
     Parameters
     ----------
     config
         The run.
     path
-        Its folder: missing, empty, or that of the same run.
+        Its folder: missing, empty, or that of the same run. None: nothing is recorded.
+    observers
+        Watch the run: objects, classes or names, see :class:`~mabrfl.runs.observers.Observer`.
+    resume
+        True: there must be a run to go on with. False: there must be none. None: either will do.
+    force
+        Replace the run that is in the folder.
     checkpoint_every
         Rounds between checkpoints; 0 for none, and then an interrupted run starts again.
-    on_start
-        Called before the first round of this sitting, with the round it goes on after (0 at the start) and the notes
-        on that: a refused checkpoint, say.
-    on_record
-        Called after each round.
+    arguments
+        The command line, for the manifest.
     build
         Turns the configuration into a simulation.
-    arguments
-        The command line, for the record.
+    essential
+        Observers whose errors stop the run.
+    report
+        Called with the report on an observer that failed.
 
     Raises
     ------
     StateError
-        If the folder has a run of another configuration; the message names the settings that differ.
+        If the folder has a run of another configuration; the message names the settings that differ. If ``resume`` is
+        True and the user's own code has changed since that run began.
     OutputError
         If the folder cannot be written, or another process is running there.
 
@@ -83,69 +90,79 @@ def run_cell(
     >>> import tempfile
     >>> tiny = RunConfig(rounds=2, workers=1)
     >>> with tempfile.TemporaryDirectory() as place:
-    ...     first, again = run_cell(tiny, Path(place) / "a"), run_cell(tiny, Path(place) / "a")
+    ...     first, again = run(tiny, Path(place) / "a"), run(tiny, Path(place) / "a")
     >>> first.summary["weights_sha256"] == again.summary["weights_sha256"]
     True
     """
-    run, path = resolve(config), Path(path)
-    begun = is_same_run(path, run)
-    if begun and (done := finished_run(path, run)):
-        return done
-    simulation = (build or _build)(run)
-    # Workers are forked by now: a worker that outlives its parent for a moment must not hold on to the folder.
-    with simulation, claim(path, begun=begun) as folder:
-        if begun and (done := finished_run(path, run)):
-            return done
-        sitting = Sitting(folder, simulation, run, arguments=arguments)
-        if on_start is not None:
-            on_start(len(sitting.records), sitting.notes)
-        sitting.run(checkpoint_every=checkpoint_every, on_record=on_record)
-        return sitting.finish()
+    resolved, notes = resolve(config), list[str]()
+
+    def note(message: str) -> None:
+        notes.append(message)
+        report(message)
+
+    folder = None if path is None else Path(path)
+    begun = folder is not None and _is_begun(folder, resolved, resume=resume, force=force)
+    if folder is not None and begun and (result := finished_run(folder, resolved)):
+        return result
+    others = build_observers(observers, note)
+    with ExitStack() as stack:
+        simulation = stack.enter_context((build or _build)(resolved))
+        session = RunSession(simulation, resolved, folder, notes)
+        if folder is None:
+            return session.run(ObserverGroup(essential, others, note))
+        # Workers are forked by now: a worker that outlives its parent for a moment must not hold on to the folder.
+        claimed = stack.enter_context(claim(folder, begun=begun, force=force))
+        if begun and (result := finished_run(folder, resolved)):
+            return result
+        recorder = Recorder(claimed, session, checkpoint_every=checkpoint_every, arguments=arguments)
+        recorder.resume()
+        return session.run(ObserverGroup([recorder, *essential], others, note))
 
 
-class Sitting:
-    """One sitting of a run, from where the last one ended.
+def _is_begun(path: Path, config: ResolvedConfig, *, resume: bool | None, force: bool) -> bool:
+    """Whether there is a run to go on with in a folder; if there is none, a new one can be started there."""
+    begun = resume is not False and not force and is_same_run(path, config)
+    if resume and not begun:
+        raise OutputError(f"there is no run to resume in {shown(path)}; leave out --resume to start one")
+    if resume and finished_summary(path, config_hash(config)) is None and (changed := changed_code(path, config)):
+        raise StateError(
+            f"the code of {quoted(changed)} has changed since the run in {shown(path)} began, so that it cannot be "
+            "resumed; start again with --force in place of --resume, or choose another folder with --out"
+        )
+    if not begun:
+        RunFolder.check(path, force=force)
+    return begun
+
+
+class RunSession:
+    """One session of a run, from where the last one ended.
 
     Parameters
     ----------
-    folder
-        Claimed for this run.
     simulation
         Not run yet.
     config
         The run.
-    arguments
-        The command line, for the record.
+    path
+        Its folder, if it is recorded.
+    notes
+        Messages for the user so far.
 
     Attributes
     ----------
     records
-        Of all rounds so far, those of earlier sittings included.
-    notes
-        What the user should know about how the run goes on.
+        Of all rounds so far, those of earlier sessions included.
+    seconds_before
+        How long the earlier sessions took.
     """
 
     def __init__(
-        self,
-        folder: RunFolder,
-        simulation: Simulation,
-        config: ResolvedConfig,
-        *,
-        arguments: Sequence[str] | None = None,
+        self, simulation: Simulation, config: ResolvedConfig, path: Path | None = None, notes: list[str] | None = None
     ) -> None:
-        self.folder, self.simulation, self.config = folder, simulation, config
+        self.simulation, self.config, self.path = simulation, config, path
+        self.notes = [] if notes is None else notes
         self.records: list[RoundRecord] = []
-        self.notes: list[str] = []
-        self._hash = config_hash(config)
-        self._seconds_before = 0.0
-        now = manifest(
-            seed=config.seed,
-            config_hash=self._hash,
-            data_fingerprint=simulation.dataset.fingerprint(),
-            arguments=sys.argv[1:] if arguments is None else arguments,
-            code=code_of(config.model_dump(mode="json")),
-        )
-        self._begin(now, read_manifest(folder.path))
+        self.seconds_before = 0.0
         self._since = time.perf_counter()
 
     @property
@@ -153,85 +170,30 @@ class Sitting:
         """Whether all rounds are done."""
         return len(self.records) == self.config.rounds
 
-    def run(self, *, checkpoint_every: int = 1, on_record: OnRecord | None = None) -> None:
-        """Run the rounds that are left; each is recorded before the next one begins."""
-        for record in self.simulation.run():
-            self.folder.append(record)
-            self.records.append(record)
-            if checkpoint_every and record.round % checkpoint_every == 0 and not self.complete:
-                self._save(record.round)
-            if on_record is not None:
-                on_record(record)
-
-    def finish(self) -> Finished:
-        """Write the summary of the rounds so far; if that is all of them, the run is finished."""
-        summary = summarize(self.records, self.config, self._seconds, not self.complete)
-        summary["weights_sha256"] = weights_sha256(self.simulation)
-        self.folder.finish(summary, complete=self.complete)
-        return Finished(self.config, self.folder.path, self.records, summary, self.notes)
-
     @property
-    def _seconds(self) -> float:
-        return self._seconds_before + time.perf_counter() - self._since
+    def seconds(self) -> float:
+        """How long the run took so far."""
+        return self.seconds_before + time.perf_counter() - self._since
 
-    def _save(self, number: int) -> None:
-        state = {"simulation": self.simulation.state_dict(), "seconds": self._seconds}
+    def run(self, observers: ObserverGroup) -> RunResult:
+        """Run the rounds that are left; the observers are called after each."""
+        self._since = time.perf_counter()
         try:
-            self.folder.checkpoint(state, round=number, config_hash=self._hash)
-        except StateError as error:
-            raise StateError(f"{error} (--checkpoint-every 0 does without checkpoints)") from error
+            observers.call("started", RunStart(self.config, self.path, len(self.records), tuple(self.notes)))
+            for record in self.simulation.run():
+                self.records.append(record)
+                observers.call("round_done", record)
+        except BaseException as error:
+            observers.call("failed", error)
+            raise
+        result = RunResult(self.config, self.path, self.records, self.summary(), self.notes)
+        observers.call("finished", result)
+        return result
 
-    def _begin(self, now: dict[str, Any], before: dict[str, Any]) -> None:
-        """Go on after the newest checkpoint that fits, or start; rounds of two states of a user's code never mix."""
-        changed = check_code(self.config.model_dump(mode="json"), before.get("code")).changed
-        if changed:
-            self.notes.append(f"the code of {quoted(changed)} has changed since: starting again with round 1")
-            remove_checkpoints(self.folder.checkpoints)
-        found = load_checkpoint(self.folder.checkpoints, config_hash=self._hash)
-        initial = self.simulation.state_dict() if found is not None and found.state is not None else None
-        while found is not None:
-            self.notes += found.notes
-            if found.state is None:
-                break
-            try:
-                self._restore(found, now, before)
-            except StateError as error:
-                self.notes.append(f"checkpoint of round {found.round} refused: {error}")
-                found = load_checkpoint(self.folder.checkpoints, config_hash=self._hash, before=found.round)
-            else:
-                return
-        if initial is not None:
-            self.simulation.load_state_dict(initial)
-        self.folder.rewind()
-        self.folder.start(config=dump_toml(self.config), manifest=now)
-        if (before or self.notes) and not changed:
-            self.notes.append("no usable checkpoint: starting again with round 1")
-
-    def _restore(self, found: Checkpoint, now: dict[str, Any], before: dict[str, Any]) -> None:
-        if "data_fingerprint" not in before:
-            raise StateError(f"{MANIFEST} is damaged or gone, and nothing else says which data the run had")
-        if now["data_fingerprint"] != before["data_fingerprint"]:
-            raise StateError(
-                f"the data is another: expected {before['data_fingerprint']}, got {now['data_fingerprint']}"
-            )
-        state = found.state or {}
-        try:
-            number, mark, seconds = int(state["simulation"]["round"]), state["rounds"], float(state["seconds"])
-            if not 0 < number == found.round <= self.config.rounds:
-                raise StateError(f"expected the state after round {found.round} of {self.config.rounds}, got {number}")
-            self.simulation.load_state_dict(state["simulation"])
-            self.folder.rewind(mark)
-            records = list(read_rounds(self.folder.path).records)
-        except (KeyError, TypeError, ValueError) as error:
-            raise StateError(f"it is not a checkpoint of a run: {error!r}") from error
-        if [record.round for record in records] != list(range(1, number + 1)):
-            raise StateError(f"{ROUNDS}: expected rounds 1 to {number}, got {len(records)} others")
-        self.records, self._seconds_before = records, seconds
-        sittings = [*before.get("resumed", []), _sitting(now, number)]
-        self.folder.write_manifest({**before, "ended": None, "resumed": sittings})
-        changed = [name for name, version in now["versions"].items() if before.get("versions", {}).get(name) != version]
-        if changed:
-            self.notes.append(f"other versions than at the start, the result may differ in the last bits: {changed}")
+    def summary(self) -> dict[str, Any]:
+        """Return the summary of the rounds so far."""
+        summary = summarize(self.records, self.config, self.seconds, not self.complete)
+        return {**summary, "weights_sha256": weights_sha256(self.simulation)}
 
 
 def weights_sha256(simulation: Simulation) -> str:
@@ -244,8 +206,3 @@ def _build(config: ResolvedConfig) -> Simulation:
     from mabrfl.simulation.simulator import build_simulation  # noqa: PLC0415 (torch: seconds that planning a sweep need not wait for)
 
     return build_simulation(config)
-
-
-def _sitting(now: dict[str, Any], number: int) -> dict[str, Any]:
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"at": at, "after_round": number, "versions": now["versions"], "source": now["source"]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -189,8 +189,15 @@ def build_simulation(config: RunConfig) -> Simulation:
     )
 
 
-def simulate(config: RunConfig) -> list[RoundRecord]:
+def simulate(config: RunConfig, *, observers: Iterable[Any] = ()) -> list[RoundRecord]:
     """Run a configuration from the first round to the last and return the records.
+
+    Parameters
+    ----------
+    config
+        The run.
+    observers
+        Watch the run, see :class:`mabrfl.runs.Observer`.
 
     Examples
     --------
@@ -198,8 +205,9 @@ def simulate(config: RunConfig) -> list[RoundRecord]:
     >>> [record.round for record in records]
     [1, 2]
     """
-    with build_simulation(config) as simulation:
-        return list(simulation.run())
+    from mabrfl.runs import run  # noqa: PLC0415 (a run builds a simulation: a circle)
+
+    return run(config, observers=observers, build=build_simulation).records
 
 
 def _restored(state: Mapping[str, Any], like: GlobalModel) -> tuple[int, GlobalModel]:

@@ -1,6 +1,6 @@
-"""What the process of a cell does: run it, say how it goes on, and end with the sweep.
+"""The process of a cell: it runs the cell, reports on it, and ends with the sweep.
 
-It needs no goodbye: whenever it ends, by whatever signal, its folder can be gone on with.
+It may end at any moment, by any signal: the next sweep goes on with its folder.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -30,21 +30,22 @@ from mabrfl.recording import RoundRecord
 from mabrfl.recording.atomic import write_atomically
 from mabrfl.recording.folder import FULL, explained, shown
 from mabrfl.recording.ownership import FAILED
-from mabrfl.runs.session import run_cell
+from mabrfl.runs import Observer, RunStart, run
+from mabrfl.sweeps.launchers import Assignment, CellAdvanced, CellEvent, CellHalted, CellNote, CellStarted
 from mabrfl.sweeps.plan import folder_of
 from mabrfl.sweeps.results import KEY_LENGTH
 
 StartMethod = Literal["forkserver", "spawn", "fork"]
-Halt = Literal["disk", "killed"]
-"""What may stop a cell from outside: a full disk, or the death of one of its workers."""
+ReportEvent = Callable[[CellEvent], None]
 
 LOGS = "logs"
 _WATCH_SECONDS = 0.2
 _LONGEST_ERROR = 500
+_EVENTS = {kind.__name__: kind for kind in (CellStarted, CellAdvanced, CellNote, CellHalted)}
 
 
 def log_of(results: Path, key: str) -> Path:
-    """Return the file with what a cell's process printed; there is none if it printed nothing."""
+    """Return the file with the output of a cell's process; there is none if it printed nothing."""
     return results / LOGS / f"{key[:KEY_LENGTH]}.txt"
 
 
@@ -63,58 +64,43 @@ def record_failure(folder: Path, kind: str, error: str) -> None:
         write_atomically(folder / FAILED, json.dumps(failure, indent=2) + "\n")
 
 
-@dataclass(frozen=True)
-class Assignment:
-    """What the process of a cell is told.
+def run_assignment(assignment: Assignment, report: ReportEvent) -> None:
+    """Run a cell, and report on it.
 
-    Attributes
+    A failure of the cell itself is recorded in its folder. A full disk or a killed worker is no failure of the cell:
+    the sweep hears of it, and decides.
+
+    Parameters
     ----------
-    results
-        The sweep's folder.
-    key, settings
-        The cell: its identity and its configuration.
-    options
-        For :func:`~mabrfl.runs.session.run_cell`.
+    assignment
+        The cell.
+    report
+        Called with each event. An error of it stops the cell, which has not failed by that.
     """
-
-    results: str
-    key: str
-    settings: Mapping[str, Any]
-    options: Mapping[str, Any]
-
-
-def cell_process(connection: Connection, method: StartMethod, told: Assignment) -> None:
-    """Run a cell; this is what its process does.
-
-    Whatever is the cell's own fault is recorded as its failure. What is not, a full disk or a killed worker, is told to
-    the sweep, which knows what to do.
-    """
-    from mabrfl.simulation.training.workers import keep_freed_memory  # noqa: PLC0415 (torch: the sweep itself does without)
-
-    _settle(method)
-    keep_freed_memory()  # this process is a worker too, if the cell has no others
-    reporter, folder = _Reporter(connection), folder_of(Path(told.results), told.key)
-    log = log_of(Path(told.results), told.key)
+    folder = folder_of(Path(assignment.results), assignment.key)
     try:
-        with explained(log.parent), _output_to(log):
-            _run(told, folder, reporter)
-        if not log.stat().st_size:
-            log.unlink()
+        _run(assignment, folder, report)
     except DiskError as error:
-        reporter.halted("disk", str(error))
+        report(CellHalted(assignment.key, "disk", one_line(str(error))))
     except KilledError as error:
-        reporter.halted("killed", str(error))
+        report(CellHalted(assignment.key, "killed", one_line(str(error))))
 
 
-def _run(told: Assignment, folder: Path, reporter: _Reporter) -> None:
-    """Run a cell, and record it if it fails by its own fault."""
+def _run(assignment: Assignment, folder: Path, report: ReportEvent) -> None:
+    progress = _ProgressReporter(assignment.key, report)
     try:
-        config = resolve(RunConfig(**told.settings))
-        if config_hash(config) != told.key:
-            raise StateError(f"the cell's settings have the hash {config_hash(config)}, not {told.key}")
-        run_cell(config, folder, on_start=reporter.begun, on_record=reporter.advanced, **told.options)
-    except BrokenPipeError:
-        os._exit(1)
+        config = resolve(RunConfig(**assignment.settings))
+        if config_hash(config) != assignment.key:
+            raise StateError(f"the cell's settings have the hash {config_hash(config)}, not {assignment.key}")
+        run(
+            config,
+            folder,
+            observers=assignment.observers,
+            checkpoint_every=assignment.checkpoint_every,
+            arguments=assignment.arguments,
+            essential=[progress],
+            report=progress.note,
+        )
     except (DiskError, KilledError):
         raise
     except Exception as error:  # whatever a user's own rule raises: the sweep goes on
@@ -124,53 +110,83 @@ def _run(told: Assignment, folder: Path, reporter: _Reporter) -> None:
         record_failure(folder, type(error).__name__, str(error))
 
 
+class _ProgressReporter(Observer):
+    """Reports to the sweep where a cell starts, and each of its rounds; notes are printed into the log as well."""
+
+    def __init__(self, key: str, report: ReportEvent) -> None:
+        self._key, self._report = key, report
+
+    def started(self, run: RunStart) -> None:
+        notes = [one_line(note) for note in run.notes]
+        sys.stdout.writelines(f"note: {note}\n" for note in notes)
+        self._send(CellStarted(self._key, run.after_round, notes))
+
+    def round_done(self, record: RoundRecord) -> None:
+        accuracy = record.accuracy if math.isfinite(record.accuracy) else None
+        self._send(CellAdvanced(self._key, record.round, accuracy, sum(record.seconds.values())))
+
+    def note(self, message: str) -> None:
+        """Report an observer that failed."""
+        sys.stdout.write(f"note: {one_line(message)}\n")
+        self._send(CellNote(self._key, one_line(message)))
+
+    def _send(self, event: CellEvent) -> None:
+        try:
+            self._report(event)
+        except Exception as error:
+            raise KilledError(f"the sweep cannot be reached: {error}") from error
+
+
+def cell_process(connection: Connection, method: StartMethod, assignment: Assignment) -> None:
+    """Run a cell; the main function of its process."""
+    from mabrfl.simulation.training.workers import keep_freed_memory  # noqa: PLC0415 (torch: the sweep itself does without)
+
+    _settle(method)
+    keep_freed_memory()  # this process is a worker too, if the cell has no others
+
+    def send(event: CellEvent) -> None:
+        try:
+            connection.send_bytes(json.dumps([type(event).__name__, asdict(event)]).encode())
+        except BrokenPipeError:
+            os._exit(1)  # the sweep is gone
+
+    log = log_of(Path(assignment.results), assignment.key)
+    try:
+        with explained(log.parent), _output_to(log):
+            run_assignment(assignment, send)
+        if not log.stat().st_size:
+            log.unlink()
+    except DiskError as error:
+        send(CellHalted(assignment.key, "disk", one_line(str(error))))
+
+
+def receive(connection: Connection) -> CellEvent:
+    """Return the next event that the process of a cell has sent."""
+    name, fields = json.loads(connection.recv_bytes())
+    return _EVENTS[name](**fields)
+
+
 def inspection_process(connection: Connection, method: StartMethod, pairs: Sequence[tuple[str, str]]) -> None:
-    """Look at data sets and models before the first cell; this is what that process does."""
+    """Look at data sets and models before the first cell; the main function of a process of its own."""
     from mabrfl import catalog  # noqa: PLC0415 (only needed in this process)
 
     _settle(method)
-    found: dict[str, list[Any]] = {"sizes": [], "missing": []}
+    results: dict[str, list[Any]] = {"sizes": [], "missing": []}
     for dataset, model in pairs:
-        # Whatever else is wrong with it, the cell itself will say so.
+        # The cell itself will report any other error.
         with contextlib.suppress(Exception):
             try:
                 data = catalog.build_dataset(dataset)
             except DatasetError as error:
-                found["missing"].append(str(error))
+                results["missing"].append(str(error))
                 continue
             network = catalog.build_model(model, data.train_inputs.shape[1:], data.num_classes)
-            found["sizes"].append((dataset, model, sum(weights.numel() for weights in network.parameters())))
-    connection.send_bytes(json.dumps(found).encode())
-
-
-@dataclass(frozen=True)
-class _Reporter:
-    """Tells the sweep where a cell begins, and about each round."""
-
-    connection: Connection
-
-    def begun(self, after_round: int, notes: Sequence[str]) -> None:
-        """Say after which round the cell goes on; what there is to note about it goes into the cell's log as well."""
-        lines = [one_line(note) for note in notes]
-        sys.stdout.writelines(f"note: {line}\n" for line in lines)
-        self._send({"kind": "begun", "round": after_round, "notes": lines})
-
-    def advanced(self, record: RoundRecord) -> None:
-        """Say what came of a round."""
-        accuracy = record.accuracy if math.isfinite(record.accuracy) else None
-        seconds = sum(record.seconds.values())
-        self._send({"kind": "advanced", "round": record.round, "accuracy": accuracy, "seconds": seconds})
-
-    def halted(self, cause: Halt, told: str) -> None:
-        """Say why the cell cannot go on, which is no fault of its."""
-        self._send({"kind": "halted", "cause": cause, "told": one_line(told)})
-
-    def _send(self, told: Mapping[str, Any]) -> None:
-        self.connection.send_bytes(json.dumps(told).encode())
+            results["sizes"].append((dataset, model, sum(weights.numel() for weights in network.parameters())))
+    connection.send_bytes(json.dumps(results).encode())
 
 
 def _settle(method: StartMethod) -> None:
-    """Be a process that the sweep alone ends, and that ends with the sweep."""
+    """Have this process end by the sweep alone, and with the sweep."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the sweep, which stops its cells
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, args=(method,), daemon=True).start()
@@ -188,7 +204,7 @@ def _end_with_parent(method: StartMethod) -> None:
 
 @contextlib.contextmanager
 def _output_to(path: Path) -> Iterator[None]:
-    """Send what is printed, by whatever library, to a file: the terminal is the sweep's."""
+    """Send all output, of any library, to a file: the terminal belongs to the sweep."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8", errors="backslashreplace", buffering=1) as file:
         os.dup2(file.fileno(), 1)

@@ -1,41 +1,49 @@
 """Run the cells of a sweep that are not done yet, several at once; stop at any moment, and go on later.
 
-A cell is done when its folder has the summary of a finished run. There is no other book-keeping, so that nothing
-can be out of step with it: a sweep that is killed and started again runs exactly the cells without one, and those
-that were in the middle go on after their last finished round.
+A cell is done when its folder has the summary of a finished run. There is no other book-keeping that could disagree
+with it: a sweep that is killed and started again runs exactly the cells without a summary, and begun cells go on after
+their last finished round.
 """
 
 from __future__ import annotations
 
 import json
-import signal
 import time
-from collections.abc import Collection, Sequence
-from multiprocessing.connection import wait
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 
-from mabrfl.errors import DiskError, SweepError, was_killed
+from mabrfl.errors import DiskError
 from mabrfl.recording import remove_checkpoints
 from mabrfl.recording.atomic import remove_leftovers, replace_file, write_atomically
 from mabrfl.recording.folder import CHECKPOINTS, explained
 from mabrfl.recording.ownership import FAILED
+from mabrfl.runs.observers import find_observer
 from mabrfl.sweeps.adoption import adopt, adoptable, forget_half_adopted
-from mabrfl.sweeps.cell_process import LOGS, StartMethod, record_failure
+from mabrfl.sweeps.cell_process import StartMethod, record_failure
 from mabrfl.sweeps.cells import PlannedCell
-from mabrfl.sweeps.launchers import Job, Launcher, default_start_method, stop
+from mabrfl.sweeps.launchers import (
+    Assignment,
+    CellAdvanced,
+    CellEnded,
+    CellEvent,
+    CellHalted,
+    CellNote,
+    CellStarted,
+    Launcher,
+)
+from mabrfl.sweeps.local_processes import LocalProcesses, default_start_method
 from mabrfl.sweeps.locking import claimed
 from mabrfl.sweeps.plan import Rerun, folder_of, pace_in, plan_entries, refuse_others_folder, standing
 from mabrfl.sweeps.results import PLAN, SWEEP
 from mabrfl.sweeps.sharing import check_wishes, share_machine
 from mabrfl.sweeps.stale import forget_results
 from mabrfl.sweeps.sweep_file import Sweep
-from mabrfl.sweeps.sweep_progress import Monitor, Outcome, Progress, Unwatched
+from mabrfl.sweeps.sweep_progress import CellOutcome, Monitor, RunningCell, SweepProgress
 
 ATTEMPTS = 2
-"""How often a cell is started in one sweep if its process is killed."""
+"""How often a cell is started in one sweep if it is killed."""
 _TICK_SECONDS = 0.25
-_LOST_SECONDS = 10.0
-"""How long to wait for cells to end whose server is gone; they look after it every fifth of a second."""
 
 
 def run_sweep(
@@ -49,16 +57,18 @@ def run_sweep(
     jobs: int | None = None,
     workers: int | None = None,
     checkpoint_every: int = 1,
+    observers: Sequence[str] = (),
     monitor: Monitor | None = None,
+    launcher: Launcher | None = None,
     start_method: StartMethod | None = None,
     arguments: Sequence[str] = (),
-) -> Progress:
+) -> SweepProgress:
     """Run what is left of a sweep.
 
     Parameters
     ----------
     sweep
-        What to run.
+        The cells to run.
     results
         The sweep's folder: new, empty, or its own of last time.
     only
@@ -69,22 +79,26 @@ def run_sweep(
         Run these as well: ``failed`` cells, which go on after their last finished round, and ``stale`` ones, which are
         finished, but with other code of the user's own than that of today. These keep their results until they start.
     time_budget
-        Seconds after which everything is stopped, to be gone on with by the next call.
+        Seconds after which everything is stopped; the next call goes on.
     jobs, workers
-        Cells at once and processes per cell; see :mod:`~mabrfl.sweeps.sharing` for what is chosen otherwise.
+        Cells at once and processes per cell; :mod:`~mabrfl.sweeps.sharing` has the defaults.
     checkpoint_every
         Rounds between checkpoints of a cell.
+    observers
+        Names of observers (``module:Name``, or that of an entry point); each cell has its own.
     monitor
-        Is told how it goes on.
+        Follows the sweep.
+    launcher
+        Runs the cells; processes of this machine by default.
     start_method
-        How processes are started; chosen by what is safe.
+        How these processes are started; by default the fastest method that is safe.
     arguments
-        The command line, for the record.
+        The command line, for the manifests.
 
     Raises
     ------
     ConfigError
-        If ``jobs`` or ``workers`` make no sense.
+        If ``jobs`` or ``workers`` make no sense, or there is no such observer.
     DatasetError
         If a data set is missing; no cell has failed then.
     StateError
@@ -93,22 +107,30 @@ def run_sweep(
         If another sweep runs in this folder or has left its results there, or it cannot be written to. If the disk is
         full, everything is stopped with a :class:`~mabrfl.errors.DiskError`, and no cell has failed by that.
     SweepError
-        If the server that cells are forked from is killed, and a cell goes on without it.
+        If the launcher loses control over a running cell.
     """
     check_wishes(jobs, workers)
+    for name in observers:
+        find_observer(name)
     results = Path(results)
     cells = sweep.cells if only is None else only
-    method = start_method or default_start_method({cell.config.device for cell in cells})
+    launcher = launcher or LocalProcesses(start_method or default_start_method({cell.config.device for cell in cells}))
+    assignment = partial(
+        Assignment,
+        str(results),
+        checkpoint_every=checkpoint_every,
+        observers=list(observers),
+        arguments=list(arguments),
+    )
     deadline = None if time_budget is None else time.monotonic() + time_budget
     found = adoptable(adopt_from, sweep.cells)
     with claimed(results):
         refuse_others_folder(results, sweep.name, sweep.cells)
         _write_plan(sweep, results)
         adopted = adopt(results, sweep.cells, found)
-        progress = Progress({cell.key: standing(results, cell) for cell in cells}, adopted=adopted)
+        progress = SweepProgress({cell.key: standing(results, cell) for cell in cells}, adopted=adopted)
         progress.pace = pace_in(results, progress.standings.values())
-        launcher = Launcher(results, method, arguments=arguments, checkpoint_every=checkpoint_every)
-        scheduler = _Scheduler(results, launcher, progress, monitor or Unwatched(), deadline)
+        scheduler = _Scheduler(results, launcher, assignment, progress, monitor=monitor or Monitor(), deadline=deadline)
         scheduler.queue(rerun)
         left = [cell.config for cell in progress.waiting]
         sizes = launcher.inspect({(config.dataset, config.model) for config in left}, deadline) if left else {}
@@ -126,25 +148,32 @@ def _write_plan(sweep: Sweep, results: Path) -> None:
 
 
 class _Scheduler:
-    """Keeps the machine busy until nothing is left to do."""
+    """Keeps the machine busy until no cell is left."""
 
     def __init__(
-        self, results: Path, launcher: Launcher, progress: Progress, monitor: Monitor, deadline: float | None
+        self,
+        results: Path,
+        launcher: Launcher,
+        assignment: Callable[..., Assignment],
+        progress: SweepProgress,
+        *,
+        monitor: Monitor,
+        deadline: float | None,
     ) -> None:
-        self._results, self._launcher, self._progress = results, launcher, progress
-        self._monitor, self._deadline = monitor, deadline
+        self._results, self._launcher, self._assignment = results, launcher, assignment
+        self._progress, self._monitor, self._deadline = progress, monitor, deadline
         self._attempts: dict[str, int] = {}
         self._stale: set[str] = set()
 
     def queue(self, rerun: Collection[Rerun]) -> None:
-        """Line up the cells that are to run."""
+        """Queue the cells that are to run."""
         with explained(self._results):
             self._queue(rerun)
 
     def _queue(self, rerun: Collection[Rerun]) -> None:
         for known in list(self._progress.standings.values()):
             if known.status == "failed" and "failed" in rerun:
-                # From here on it is a cell like others that were begun: whatever happens now, it is not lost.
+                # From here on it counts as a begun cell: it runs in the next sweep if this one is stopped.
                 (folder_of(self._results, known.cell.key) / FAILED).unlink(missing_ok=True)
                 known = standing(self._results, known.cell)  # noqa: PLW2901
                 self._progress.standings[known.cell.key] = known
@@ -159,12 +188,12 @@ class _Scheduler:
                 self._clear(known.cell)
 
     def _clear(self, cell: PlannedCell) -> None:
-        """Remove the checkpoints of a finished cell: the last thing that it does, if it is not killed before."""
+        """Remove the checkpoints of a finished cell; the cell may have been killed before it did so."""
         with explained(self._results):
             remove_checkpoints(folder_of(self._results, cell.key) / CHECKPOINTS)
 
     def run(self) -> None:
-        """Run them, and stop everything if anything stops this."""
+        """Run the queue; whatever ends this, no cell runs afterwards."""
         progress = self._progress
         self._monitor.begin(progress)
         try:
@@ -184,109 +213,69 @@ class _Scheduler:
             self._stale.remove(cell.key)
             forget_results(folder_of(self._results, cell.key))
         workers = progress.sharing.workers_for(len(progress.running) + len(progress.waiting) + 1)
-        job = self._launcher.start(cell, workers)
-        job.round = progress.standings[cell.key].rounds
-        progress.running[cell.key] = job
+        settings = {**cell.config.model_dump(mode="json"), "workers": workers}
+        self._launcher.start(self._assignment(cell.key, cell.label, settings))
+        running = progress.running[cell.key] = RunningCell(cell, workers, progress.standings[cell.key].rounds)
         self._attempts[cell.key] = self._attempts.get(cell.key, 0) + 1
-        if not job.round:
-            self._monitor.started(job)
-
-    def _begun(self, job: Job, notes: Sequence[str]) -> None:
-        """Pass on where a cell goes on, which only its process knows: not every round has a good checkpoint."""
-        if self._progress.standings[job.cell.key].rounds:
-            self._monitor.started(job)
-        for note in notes:
-            self._monitor.noted(job, note)
+        if not running.round:
+            self._monitor.started(running)
 
     def _listen(self) -> None:
-        running = list(self._progress.running.values())
         left = _TICK_SECONDS if self._deadline is None else self._deadline - time.monotonic()
-        wait(
-            [*(job.connection for job in running if not job.deaf), *(job.process.sentinel for job in running)],
-            timeout=min(max(left, 0.0), _TICK_SECONDS),
-        )
-        for job in running:
-            ended = job.ended
-            self._hear(job)
-            if ended and self._launcher.has_lost(job):
-                self._lose()
-                break
-            if ended:
-                self._finish(job)
+        for event in self._launcher.poll(min(max(left, 0.0), _TICK_SECONDS)):
+            self._handle(event, self._progress.running[event.key])
         self._monitor.tick()
 
-    def _hear(self, job: Job) -> None:
-        """Take note of what a cell says."""
-        for message in job.news():
-            if message["kind"] == "begun":
-                self._begun(job, message["notes"])
-            elif message["kind"] == "advanced":
-                self._progress.pace.learn(job.cell.config, message["seconds"] * job.workers)
-                self._monitor.advanced(job)
-            elif message["cause"] == "disk":
+    def _handle(self, event: CellEvent, running: RunningCell) -> None:
+        match event:
+            case CellStarted(after_round=after, notes=notes):
+                running.round = after
+                # Only now is it known where a begun cell goes on: not every round has a good checkpoint.
+                if self._progress.standings[event.key].rounds:
+                    self._monitor.started(running)
+                for note in notes:
+                    self._monitor.noted(running, note)
+            case CellAdvanced(round=number, accuracy=accuracy, seconds=seconds):
+                running.round, running.accuracy = number, accuracy
+                self._progress.pace.learn(running.cell.config, seconds * running.workers)
+                self._monitor.advanced(running)
+            case CellHalted(cause="disk", message=message):
                 # It would be the same with every other cell.
-                raise DiskError(message["told"])
-            else:
-                self._monitor.noted(job, message["told"])
+                raise DiskError(message)
+            case CellHalted(message=message) | CellNote(message=message):
+                self._monitor.noted(running, message)
+            case CellEnded():
+                self._finish(running, event)
 
-    def _lose(self) -> None:
-        """Wait until all cells have ended whose server was killed, as they do by themselves; none of them has failed.
-
-        Raises
-        ------
-        SweepError
-            If one goes on: others must not start beside it.
-        """
-        jobs, deadline = list(self._progress.running.values()), time.monotonic() + _LOST_SECONDS
-        while left := [job for job in jobs if not job.deaf]:
-            if time.monotonic() >= deadline:
-                raise SweepError(
-                    f"the server that cells are forked from was killed, and {left[0].cell.label} (process "
-                    f"{left[0].process.pid}) goes on without it; no cell has failed: when it has ended, the same "
-                    "command goes on"
-                )
-            wait([job.connection for job in left], timeout=_TICK_SECONDS)
-            for job in left:
-                self._hear(job)
-        for job in jobs:
-            self._monitor.noted(job, "the server that its process was forked from was killed, and the process with it")
-            self._finish(job, lost=True)
-
-    def _finish(self, job: Job, *, lost: bool = False) -> None:
-        """Find out what became of a cell, by its folder first of all, and then by how its process ended."""
-        progress, key, code = self._progress, job.cell.key, job.process.exitcode or 0
-        del progress.running[key]
-        job.close()
-        known = standing(self._results, job.cell)
-        outcome: Outcome = "killed"
+    def _finish(self, running: RunningCell, end: CellEnded) -> None:
+        """Find the outcome of a cell: by its folder first of all, and then by how it ended."""
+        progress, cell = self._progress, running.cell
+        del progress.running[cell.key]
+        known = standing(self._results, cell)
+        outcome: CellOutcome = "killed"
         if known.status in ("done", "failed"):
             outcome = "done" if known.status == "done" else "failed"
             if outcome == "done":
-                self._clear(job.cell)
-        elif not (lost or job.halted or was_killed(code)):
-            record_failure(folder_of(self._results, key), "Crash", _last_words(code))
-            known, outcome = standing(self._results, job.cell), "failed"
-        elif self._attempts[key] < ATTEMPTS:
-            progress.waiting.append(job.cell)
+                self._clear(cell)
+        elif not end.killed:
+            record_failure(folder_of(self._results, cell.key), "Crash", end.message)
+            known, outcome = standing(self._results, cell), "failed"
+        elif self._attempts[cell.key] < ATTEMPTS:
+            progress.waiting.append(cell)
         else:
-            progress.killed.append(job.cell)
-        progress.standings[key] = known
-        self._monitor.ended(known, outcome, time.monotonic() - job.started)
+            progress.killed.append(cell)
+        progress.standings[cell.key] = known
+        self._monitor.ended(known, outcome, time.monotonic() - running.started)
 
     def _stop_all(self) -> None:
-        jobs = list(self._progress.running.values())
-        stop([job.process for job in jobs])
-        for job in jobs:
-            del self._progress.running[job.cell.key]
-            known = self._progress.standings[job.cell.key] = standing(self._results, job.cell)
-            job.close()
-            self._monitor.ended(known, "done" if known.status == "done" else "stopped", time.monotonic() - job.started)
-        # They are part of what is left, and the first of it.
-        now = [self._progress.standings[job.cell.key] for job in jobs]
-        stopped = [entry.cell for entry in now if entry.status in ("running", "missing")]
+        self._launcher.stop()
+        stopped = []
+        for running in list(self._progress.running.values()):
+            del self._progress.running[running.cell.key]
+            known = self._progress.standings[running.cell.key] = standing(self._results, running.cell)
+            outcome: CellOutcome = "done" if known.status == "done" else "stopped"
+            self._monitor.ended(known, outcome, time.monotonic() - running.started)
+            if known.status in ("running", "missing"):
+                stopped.append(running.cell)
+        # They come first in what is left.
         self._progress.waiting.extendleft(reversed(stopped))
-
-
-def _last_words(code: int) -> str:
-    how = f"with exit code {code}" if code >= 0 else f"of signal {-code} ({signal.strsignal(-code)})"
-    return f"the process of the cell ended {how}; what it printed is in {LOGS}/"

@@ -1,37 +1,59 @@
-"""Where a sweep stands while it runs, and who wants to know."""
+"""The state of a sweep while it runs, and the monitor that shows it."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from mabrfl.sweeps.cells import PlannedCell
-from mabrfl.sweeps.launchers import Job
 from mabrfl.sweeps.plan import Estimate, Pace, Standing, estimate
 from mabrfl.sweeps.sharing import Sharing
 
-Outcome = Literal["done", "failed", "killed", "stopped"]
+CellOutcome = Literal["done", "failed", "killed", "stopped"]
 
 
 @dataclass
-class Progress:
-    """Where a sweep stands.
+class RunningCell:
+    """A cell that runs.
+
+    Attributes
+    ----------
+    cell, workers
+        The cell, and on how many processes it runs.
+    round, accuracy
+        The last finished round, and the accuracy after it. Until the cell has reported after which round it goes on,
+        the round is the last recorded one.
+    started
+        When, by the monotonic clock.
+    """
+
+    cell: PlannedCell
+    workers: int
+    round: int = 0
+    accuracy: float | None = None
+    started: float = field(default_factory=time.monotonic)
+
+
+@dataclass
+class SweepProgress:
+    """The state of a sweep.
 
     Attributes
     ----------
     standings
         Every cell that was asked for, by key.
     running
-        Cells whose process is running, by key.
+        Cells that run, by key.
     waiting
         Cells that are still to be started, in order.
     sharing
         How many run at once.
     pace
-        What a round takes.
+        How long a round takes.
     killed
-        Cells that were given up on in this sweep because their processes were killed.
+        Cells that this sweep does not start again, because they were killed too often.
     out_of_time
         Whether the time budget has ended the sweep.
     adopted
@@ -40,7 +62,7 @@ class Progress:
 
     standings: dict[str, Standing]
     waiting: deque[PlannedCell] = field(default_factory=deque)
-    running: dict[str, Job] = field(default_factory=dict)
+    running: dict[str, RunningCell] = field(default_factory=dict)
     sharing: Sharing = field(default_factory=Sharing)
     pace: Pace = field(default_factory=Pace)
     killed: list[PlannedCell] = field(default_factory=list)
@@ -64,49 +86,29 @@ class Progress:
     def remaining(self) -> Estimate:
         """Estimate how long the sweep is still going to take."""
         left = [(cell.config, self.standings[cell.key].rounds_left) for cell in self.waiting]
-        running = [(job.cell.config, job.cell.config.rounds - job.round, job.workers) for job in self.running.values()]
+        running = [
+            (each.cell.config, each.cell.config.rounds - each.round, each.workers) for each in self.running.values()
+        ]
         return estimate(left, self.pace, self.sharing, running)
 
 
-class Monitor(Protocol):
-    """Somebody who wants to know how a sweep goes on."""
+class Monitor:
+    """Follows a sweep: a display, say. Each method does nothing unless a subclass says otherwise."""
 
-    def begin(self, progress: Progress) -> None:
-        """See the sweep begin."""
+    def begin(self, progress: SweepProgress) -> None:
+        """Take note that the sweep begins."""
 
-    def started(self, job: Job) -> None:
-        """See a cell begin, or go on after its round: the true one, which may be before the last recorded one."""
+    def started(self, running: RunningCell) -> None:
+        """Take note that a cell begins, or goes on after its round, which may be before the last recorded one."""
 
-    def noted(self, job: Job, note: str) -> None:
-        """Hear what the user should know about how a cell goes on."""
+    def noted(self, running: RunningCell, note: str) -> None:
+        """Take note of a message for the user about a cell."""
 
-    def advanced(self, job: Job) -> None:
-        """See a round of a cell end."""
+    def advanced(self, running: RunningCell) -> None:
+        """Take note that a round of a cell is done."""
 
-    def ended(self, known: Standing, outcome: Outcome, seconds: float) -> None:
-        """See a cell's process end."""
+    def ended(self, known: Standing, outcome: CellOutcome, seconds: float) -> None:
+        """Take note that a cell does not run any more."""
 
     def tick(self) -> None:
-        """Hear, every quarter of a second, that time goes by."""
-
-
-class Unwatched:
-    """Nobody watches."""
-
-    def begin(self, progress: Progress) -> None:  # noqa: D102 (see Monitor)
-        ...
-
-    def started(self, job: Job) -> None:  # noqa: D102 (see Monitor)
-        ...
-
-    def noted(self, job: Job, note: str) -> None:  # noqa: D102 (see Monitor)
-        ...
-
-    def advanced(self, job: Job) -> None:  # noqa: D102 (see Monitor)
-        ...
-
-    def ended(self, known: Standing, outcome: Outcome, seconds: float) -> None:  # noqa: D102 (see Monitor)
-        ...
-
-    def tick(self) -> None:  # noqa: D102 (see Monitor)
-        ...
+        """Take note that time passes: called every quarter of a second."""
