@@ -77,8 +77,8 @@ class ReplyLimits:
 class ModelSchema:
     """The arrays of a model, in order.
 
-    Weights are the floating-point arrays; together they are the vector that a defense sees. Buffers are kept apart from
-    it (see :mod:`mabrfl.global_model`). Arrays of other types, such as BatchNorm's count of batches, stay as they are at
+    Weights are the floating-point arrays; together they are the vector that a defense sees. Buffers are kept apart
+    (see :mod:`mabrfl.global_model`). Arrays of other types, such as BatchNorm's count of batches, stay as they are at
     the server.
     """
 
