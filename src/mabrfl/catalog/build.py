@@ -10,7 +10,7 @@ from mabrfl.catalog.entries import BUILT_IN
 from mabrfl.catalog.names import entry, known_name, resolve_name
 from mabrfl.catalog.options import make
 from mabrfl.defense import Defense
-from mabrfl.errors import ConfigError, DatasetError, MabRflError
+from mabrfl.errors import ConfigError, DatasetError, MabRflError, extra_needed
 from mabrfl.protocols import Stateful
 from mabrfl.rng import ClientId
 from mabrfl.updates import Outcome, Updates
@@ -169,7 +169,8 @@ def build_model(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn
     ``module:Name`` may be a class or a function with parameters ``input_shape`` and ``num_classes`` (either, both, or
     none of them). Lazy layers get their sizes from a batch of zeros.
     """
-    import torch  # noqa: PLC0415 (a second of import time that listing names does not need)
+    with extra_needed("the simulator"):
+        import torch  # noqa: PLC0415 (a second of import time that listing names does not need)
 
     factory = resolve_name("models", name)
     given = {"input_shape": input_shape, "num_classes": num_classes}

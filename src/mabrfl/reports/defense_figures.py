@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from mabrfl.catalog import display_entry
 from mabrfl.reports.arrangement import Grid, slug
@@ -15,6 +14,9 @@ from mabrfl.reports.curves import Curve, curve, isolation_curve, selection_curve
 from mabrfl.reports.drawing import ATTACKER, HONEST
 from mabrfl.reports.labels import Column, Row
 from mabrfl.reports.panels import ACROSS, Panels, attacked_rows, looks, plot_curve, side_by_side
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _SOLID: dict[str, Any] = {"linestyle": "solid"}
 _DASHED: dict[str, Any] = {"linestyle": (0, (3, 1.5))}

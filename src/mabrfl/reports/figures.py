@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from mabrfl.config.toml import one_line
-from mabrfl.errors import ConfigError, StateError, suggest
+from mabrfl.errors import ConfigError, StateError, extra_needed, suggest
 from mabrfl.recording.files import write_whole
 from mabrfl.reports.arrangement import Grid, arrange, slug
 from mabrfl.reports.curves import curve
@@ -26,6 +24,10 @@ from mabrfl.reports.labels import SAMPLING_AXIS, Column, Row
 from mabrfl.reports.panels import Panels, attacked_rows, looks, plot_curve, side_by_side
 from mabrfl.sweeps.grouping import named_groups
 from mabrfl.sweeps.results import Cell
+
+with extra_needed("a picture"):
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Drawing = Callable[[], Figure]
 Named = Iterator[tuple[str, Drawing]]

@@ -17,11 +17,10 @@ from importlib import resources
 from typing import Any
 
 import tomli_w
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mabrfl._version import __version__
 from mabrfl.config.toml import one_line
-from mabrfl.errors import StateError
+from mabrfl.errors import StateError, extra_needed
 from mabrfl.reports import paper_table as paper
 from mabrfl.reports import table_formats as formats
 from mabrfl.reports import tables as texts
@@ -37,6 +36,9 @@ from mabrfl.reports.naming import STATUS_WORDS, attack_name, dataset_name, defen
 from mabrfl.reports.tables import Metric, Table, outcome, tabulate
 from mabrfl.sweeps.results import STATUSES, Cell, Results
 from mabrfl.sweeps.stale import notes_on_results
+
+with extra_needed("the report"):
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-
 from mabrfl.catalog import Entry, display_entry
+from mabrfl.errors import extra_needed
 from mabrfl.reports.arrangement import Grid
 from mabrfl.reports.curves import Curve
 from mabrfl.reports.drawing import DASHES, LINES, bare_axes, whole_rounds
 from mabrfl.reports.labels import Column, Row
+
+with extra_needed("a picture"):
+    from matplotlib.axes import Axes
+    from matplotlib.colors import to_hex, to_rgb
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 _WHITE, _BLACK = (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)
 _DARK = 0.2

@@ -11,16 +11,19 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
+from mabrfl.errors import extra_needed
 from mabrfl.recording.record import RoundRecord
 from mabrfl.reports.drawing import ATTACKER, DASHES, HONEST, LINES, bare_axes, percent_axis, save, whole_rounds
 from mabrfl.rng import ClientId
 from mabrfl.updates import canonical
+
+with extra_needed("a picture"):
+    from matplotlib.axes import Axes
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch, Rectangle
 
 __all__ = ["accuracy_figure", "clients_figure", "save"]
 

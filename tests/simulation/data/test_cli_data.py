@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import gzip
+import io
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from mabrfl.catalog import entry
-from mabrfl.cli.data import app
+from mabrfl.cli.main import main
 from mabrfl.errors import DatasetError
 from mabrfl.simulation import data
 from mabrfl.simulation.data import library
@@ -15,11 +17,19 @@ from mabrfl.simulation.data import library
 pytestmark = pytest.mark.usefixtures("isolated")
 
 
+@dataclass(frozen=True)
+class Result:
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
 def run(*arguments: str, columns: int = 200) -> Result:
-    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, list(arguments))
-    # A user's mistake ends in an exit code, never in a traceback.
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
+        patch.setenv("COLUMNS", str(columns))
+        code = main(["data", *arguments])
+    return Result(code, stdout.getvalue(), stderr.getvalue())
 
 
 def put_small_cifar(folder: Path) -> None:
