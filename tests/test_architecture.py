@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -166,6 +167,53 @@ def test_attacks_reach_neither_torch_nor_the_defense(module):
 @pytest.mark.parametrize("module", [name for name in sources() if not within(name, ["mabrfl.flower"])])
 def test_only_the_adapter_knows_flower(module):
     assert [name for name in import_graph()[module] if within(name, ["flwr", "ray", "mabrfl.flower"])] == []
+
+
+LATER: dict[str, tuple[str, ...]] = {
+    "mabrfl.catalog": ("config", "recording", "runs", "sweeps", "reports", "cli"),
+    "mabrfl.config": ("recording", "runs", "sweeps", "reports", "cli", "testing"),
+    "mabrfl.recording": ("simulation", "runs", "sweeps", "reports", "cli", "testing"),
+    "mabrfl.simulation": ("runs", "sweeps", "reports", "cli", "testing"),
+    "mabrfl.runs": ("sweeps", "reports", "cli", "testing"),
+    "mabrfl.sweeps": ("reports", "cli", "testing"),
+    "mabrfl.reports": ("cli", "testing"),
+    "mabrfl.flower": ("simulation", "attacks", "runs", "sweeps", "reports", "cli", "testing"),
+}
+"""The rooms that a room may not use: they are built on it, or beside it."""
+
+
+@pytest.mark.parametrize(("room", "later"), LATER.items(), ids=LATER)
+def test_a_room_does_not_use_those_that_are_built_on_it(room: str, later: tuple[str, ...]) -> None:
+    graph, forbidden = import_graph(), [f"mabrfl.{name}" for name in later]
+    used = {f"{module} -> {name}" for module in modules_in([room]) for name in graph[module] if within(name, forbidden)}
+    assert used == set()
+
+
+def test_every_room_says_what_it_offers() -> None:
+    rooms = {path for name, path in sources().items() if path.name == "__init__.py" and name != "mabrfl"}
+    silent = [path.parent.name for path in rooms if len((ast.get_docstring(tree_of(path)) or "").split()) < 8]
+    assert silent == []
+
+
+def test_at_most_a_dozen_modules_lie_loose_at_the_top() -> None:
+    loose = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__", "_version"}
+    assert len(loose) <= 12, sorted(loose)
+
+
+def test_no_two_files_share_a_name() -> None:
+    """The files of the command line are named after their commands."""
+    stems = Counter(path.stem for name, path in sources().items() if not within(name, ["mabrfl.cli"]))
+    assert {stem for stem, number in stems.items() if number > 1} == {"__init__"}
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    classes = Counter(
+        node.name
+        for path in sources().values()
+        for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, number in classes.items() if number > 1} == set()
 
 
 @pytest.mark.parametrize("module", sorted(sources()))

@@ -32,9 +32,10 @@ if TYPE_CHECKING:  # the same names again, for type checkers and editors
     from mabrfl.mab.method import MabRfl
     from mabrfl.mab.presets import MabRflOptions
     from mabrfl.recording import RoundRecord
+    from mabrfl.runs import Observer, simulate
     from mabrfl.selection import ACS, All, Budgeted, ThompsonTop, Uniform
     from mabrfl.simulation.data import Dataset
-    from mabrfl.simulation.simulator import Simulation, simulate
+    from mabrfl.simulation.simulator import Simulation
     from mabrfl.sweeps.results import load_results
     from mabrfl.updates import Candidates, Cohort, Decision, Outcome, Selection, Updates, Verdict
 
@@ -50,8 +51,9 @@ _NAMES = {
     "mabrfl.mab.presets": "MabRflOptions",
     "mabrfl.recording": "RoundRecord",
     "mabrfl.selection": "ACS All Budgeted ThompsonTop Uniform",
+    "mabrfl.runs": "Observer simulate",
     "mabrfl.simulation.data": "Dataset",
-    "mabrfl.simulation.simulator": "Simulation simulate",
+    "mabrfl.simulation.simulator": "Simulation",
     "mabrfl.sweeps.results": "load_results",
     "mabrfl.updates": "Candidates Cohort Decision Outcome Selection Updates Verdict",
 }
@@ -82,6 +84,7 @@ __all__ = [
     "MabRflOptions",
     "Median",
     "MultiKrum",
+    "Observer",
     "Outcome",
     "RoundRecord",
     "RunConfig",

@@ -9,7 +9,8 @@ from mabrfl import catalog
 from mabrfl.attacks import Backdoor, Knowledge, LabelFlip, SignFlip, Sleeper
 from mabrfl.config import RunConfig
 from mabrfl.errors import ConfigError
-from mabrfl.simulation.simulator import build_simulation, simulate
+from mabrfl.runs import simulate
+from mabrfl.simulation.simulator import build_simulation
 from mabrfl.simulation.training.flat import trainable, unflatten
 from mabrfl.testing import make_view
 

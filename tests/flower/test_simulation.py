@@ -11,8 +11,8 @@ from flower_processes import ROOT, Flower, free_port, listening, wait_for
 from flower_replies import LATE, MALFORMED
 from mabrfl.config import RunConfig
 from mabrfl.recording.audit import read_audit, verify
+from mabrfl.runs import simulate
 from mabrfl.simulation.federation import choose_attackers
-from mabrfl.simulation.simulator import simulate
 
 CLIENTS, SHARE = 20, 0.3
 

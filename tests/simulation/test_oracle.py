@@ -13,10 +13,10 @@ from mabrfl.aggregation import FedAvg
 from mabrfl.aggregation.probes import SimilarityProbe
 from mabrfl.config import RunConfig
 from mabrfl.errors import ConfigError
+from mabrfl.runs import simulate
 from mabrfl.selection import Uniform
 from mabrfl.simulation.federation import choose_attackers
 from mabrfl.simulation.oracle import HonestOnly
-from mabrfl.simulation.simulator import simulate
 from mabrfl.sweeps.sweep_file import load_sweep
 from mabrfl.updates import Candidates
 

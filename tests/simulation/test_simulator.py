@@ -13,12 +13,13 @@ from mabrfl.config import RunConfig
 from mabrfl.errors import ConfigError, KnowledgeError, StateError
 from mabrfl.mab.presets import PRESETS
 from mabrfl.recording.evaluation import attacker_ids, selection_rates
+from mabrfl.runs import simulate
 from mabrfl.selection import Uniform
 from mabrfl.simulation.client_ids import Identities
 from mabrfl.simulation.data import Dataset, load
 from mabrfl.simulation.data.partition import dominant_label
 from mabrfl.simulation.federation import choose_attackers
-from mabrfl.simulation.simulator import Simulation, build_simulation, simulate
+from mabrfl.simulation.simulator import Simulation, build_simulation
 from mabrfl.simulation.training import TrainingOptions
 
 TINY = {

@@ -119,6 +119,25 @@ def run(
         return session.run(ObserverGroup([recorder, *essential], others, note))
 
 
+def simulate(config: RunConfig, *, observers: Iterable[Any] = ()) -> list[RoundRecord]:
+    """Run a configuration from the first round to the last, record nothing, and return the rounds.
+
+    Parameters
+    ----------
+    config
+        The run.
+    observers
+        Watch the run, see :class:`~mabrfl.runs.observers.Observer`.
+
+    Examples
+    --------
+    >>> records = simulate(RunConfig(dataset="digits", rounds=2, workers=1))
+    >>> [record.round for record in records]
+    [1, 2]
+    """
+    return run(config, observers=observers).records
+
+
 def _is_begun(path: Path, config: ResolvedConfig, *, resume: bool | None, force: bool) -> bool:
     """Whether there is a run to go on with in a folder; if there is none, a new one can be started there."""
     begun = resume is not False and not force and is_same_run(path, config)

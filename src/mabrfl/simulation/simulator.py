@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -187,27 +187,6 @@ def build_simulation(config: RunConfig) -> Simulation:
         device=run.device,
         config=run,
     )
-
-
-def simulate(config: RunConfig, *, observers: Iterable[Any] = ()) -> list[RoundRecord]:
-    """Run a configuration from the first round to the last and return the records.
-
-    Parameters
-    ----------
-    config
-        The run.
-    observers
-        Watch the run, see :class:`mabrfl.runs.Observer`.
-
-    Examples
-    --------
-    >>> records = simulate(RunConfig(dataset="digits", rounds=2, workers=1))
-    >>> [record.round for record in records]
-    [1, 2]
-    """
-    from mabrfl.runs import run  # noqa: PLC0415 (a run builds a simulation: a circle)
-
-    return run(config, observers=observers, build=build_simulation).records
 
 
 def _restored(state: Mapping[str, Any], like: GlobalModel) -> tuple[int, GlobalModel]:
