@@ -272,6 +272,8 @@ def test_the_catalogue_does_not_import_the_configuration() -> None:
 
 def test_a_run_is_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
+    from mabrfl.runs import simulate
+
     config = resolve(RunConfig(rounds=1, workers=1))
     monkeypatch.setattr(catalog, "complete_options", lambda *_: pytest.fail("a resolved run is resolved again"))
     (record,) = simulate(config)
