@@ -20,14 +20,14 @@ COMMANDS = {
     "plot": ("plot:plot", "Draw results: the paper's figures, and what it does not show."),
     "report": ("report:report", "Write results as one HTML file that needs no network."),
     "pack": ("pack:pack", "Pack results into one small file for table, plot and report."),
-    "render": ("render:render", "Write every table and figure of packed results into a folder beside them."),
+    "render": ("render:render", "Write the tables and figures of packed results into a folder beside them."),
     "demo": (
         "demo:demo",
         "Show MAB-RFL against FedAvg: embedded data, no network, 30 % attackers, well under 90 seconds.",
     ),
     "list": (
         "listing:listing",
-        "Show the defenses, selectors, attacks, models and data sets there are, with one line each.",
+        "Show the defenses, selectors, attacks, models, data sets, presets and observers, with one line each.",
     ),
     "audit": ("audit:app", "Check and read the audit of a Flower strategy."),
     "data": ("data:app", "List, fetch and check the data sets."),
