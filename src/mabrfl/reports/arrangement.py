@@ -25,6 +25,7 @@ from mabrfl.reports.labels import (
     column_of,
     columns_of,
     rows_of,
+    sweep_columns,
 )
 from mabrfl.reports.naming import is_label
 from mabrfl.sweeps.grouping import distinguishing_keys, groups_of, settings_of, settings_text
@@ -130,7 +131,7 @@ def conditions(cells: Sequence[Cell]) -> list[Condition]:
     """Return the conditions of results, by ``rest`` (in the plan's order), attackers, attack and defense."""
     names = _Conditions(cells)
     rows = {id(cell): row for cell, row in zip(cells, rows_of(cells), strict=True)}
-    columns = {id(cell): column for cell, column in zip(cells, map(column_of, cells), strict=True)}
+    columns = {id(cell): column for cell, column in zip(cells, sweep_columns(cells), strict=True)}
     listed = []
     for group in groups_of(cells):
         row, column = rows[id(group[0])], columns[id(group[0])]

@@ -24,7 +24,7 @@ from mabrfl.reports.naming import (
     preset_name,
     selector_name,
 )
-from mabrfl.sweeps.grouping import settings_of, settings_text, unused_settings
+from mabrfl.sweeps.grouping import effective_preset, settings_of, settings_text, unused_settings
 from mabrfl.sweeps.results import Cell
 
 T = TypeVar("T", "Row", "Column")
@@ -170,9 +170,10 @@ class Row:
 class Column:
     """A defense with its preset and selector.
 
-    ``variant`` tells apart columns that differ in some other setting. ``sampling`` is the sweep's name for its way of
-    sampling clients, if it has an axis of these; it says more than the selector's name. ``sweep_label`` is the sweep's
-    name for the defense with these options.
+    ``preset`` is empty where it decides nothing: for most defenses other than MAB-RFL. ``variant`` tells apart columns
+    that differ in some other setting. ``sampling`` is the sweep's name for its way of sampling clients, if it has an
+    axis of these; it says more than the selector's name. ``sweep_label`` is the sweep's name for the defense with these
+    options.
     """
 
     defense: str
@@ -276,9 +277,9 @@ def sweep_columns(cells: Sequence[Cell]) -> list[Column]:
 
 
 def column_of(cell: Cell) -> Column:
-    """Return a cell's defense, preset and selector; the preset is empty where it means nothing."""
+    """Return a cell's defense, preset and selector."""
     defense, preset, selector = (cell.config[key] for key in ("defense", "preset", "selector"))
-    return Column(defense, preset_name(defense, preset), selector)
+    return Column(defense, effective_preset(defense, preset), selector)
 
 
 def _options(cell: Cell, prefix: str) -> dict[str, str]:
