@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from mabrfl.errors import StateError
-from mabrfl.reports.ablation import ablation_table, has_ablation
-from mabrfl.reports.ablation_formats import ABLATION_FORMATS, ablation_csv, ablation_text
+from mabrfl.reports.ablation import ABLATION_FORMATS, ablation_csv, ablation_table, ablation_text, has_ablation
 from mabrfl.sweeps.results import Cell
 from result_folders import make_cell
 

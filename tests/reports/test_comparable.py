@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mabrfl.reports.comparable import is_comparable
 from mabrfl.reports.comparison import agreements
 from mabrfl.reports.figures import draw
+from mabrfl.reports.paper_table import is_comparable
 from mabrfl.reports.table_formats import markdown
 from mabrfl.reports.tables import tabulate
 from mabrfl.sweeps.results import Cell

@@ -236,12 +236,12 @@ def test_conditions_are_named_by_labels_and_by_what_varies() -> None:
     ]
     assert named(cells) == [
         ("0%", "—", "MAB-RFL hardened", ""),
+        ("0%", "—", "eager", ""),
         ("10%", "AGRT", "MAB-RFL hardened", ""),
         ("30%", "sleeper (LIE)", "MAB-RFL hardened", ""),
         ("0%", "—", "MAB-RFL hardened", "PyTorch's initialisation"),
         ("0%", "—", "FedAvg", "PyTorch's initialisation"),
         ("0%", "—", "MAB-RFL hardened", "epochs=1"),
-        ("0%", "—", "MAB-RFL hardened", "eager"),
         ("0%", "—", "MAB-RFL hardened", "q=0.8"),
     ]
     assert len(conditions(cells)[0].cells) == 2

@@ -12,10 +12,9 @@ import pytest
 from mabrfl.reports.arrangement import arrange
 from mabrfl.reports.comparison import agreements, rankings
 from mabrfl.reports.labels import Column, Row
-from mabrfl.reports.latex_tables import escape_latex
 from mabrfl.reports.table_formats import as_csv, latex, markdown
 from mabrfl.reports.tables import Table, TableEntry, tabulate
-from mabrfl.reports.text_tables import TextTable
+from mabrfl.reports.text_tables import TextTable, escape_latex
 from mabrfl.sweeps.results import Cell
 from result_folders import LAPTOP, make_cell
 

@@ -51,8 +51,7 @@ def table(
 
     With --ablation: a row per part that is left out and attack, for sweeps with an axis called 'ablation'.
     """
-    from mabrfl.reports.ablation import ablation_table
-    from mabrfl.reports.ablation_formats import ABLATION_FORMATS
+    from mabrfl.reports.ablation import ABLATION_FORMATS, ablation_table
     from mabrfl.reports.detection import detection_table
     from mabrfl.reports.detection_formats import DETECTION_FORMATS
     from mabrfl.reports.table_formats import FORMATS

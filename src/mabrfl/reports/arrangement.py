@@ -6,28 +6,30 @@ Runs that :mod:`mabrfl.sweeps.grouping` puts together are one place of a table a
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from mabrfl.config.differences import value_label
 from mabrfl.config.toml import one_line
 from mabrfl.reports import paper_table as paper
-from mabrfl.reports.comparable import is_comparable
 from mabrfl.reports.labels import (
     ATTACK_OPTIONS,
     DEFENSE_OPTIONS,
+    PARTITION,
+    TRAINING,
     Column,
     Row,
-    Setting,
-    by_setting,
     column_of,
     columns_of,
     rows_of,
+    sweep_columns,
 )
-from mabrfl.reports.naming import is_label
-from mabrfl.sweeps.grouping import distinguishing_keys, groups_of, settings_of, settings_text
+from mabrfl.reports.naming import dataset_name, is_label, own_name
+from mabrfl.sweeps.grouping import distinguishing_keys, groups_of, settings_of, settings_text, unused_settings
 from mabrfl.sweeps.results import Cell, one_per_seed
 
 _IN_COLUMNS = frozenset({"attack", "attackers", "defense", "preset", "selector"})
@@ -37,6 +39,93 @@ _OF_A_PRESET = ("training.optimizer_state", "partition.draw", "partition.skip_la
 _NEVER_IMPLIED = frozenset({"rounds", "clients"})
 """No label stands for these: accuracies after more rounds or with other clients do not compare."""
 _NO_CONDITION = frozenset({"seed", "workers", "device", "allow_majority"})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The settings that all runs of one table share: data, model, clients, rounds, local training.
+
+    ``variant`` tells apart settings with the same title.
+    """
+
+    dataset: str
+    model: str
+    rounds: int
+    clients: int
+    rest: tuple[tuple[str, str], ...]
+    variant: str = ""
+
+    @property
+    def title(self) -> str:
+        """The setting in a few words."""
+        name = f"{dataset_name(self.dataset)}, {own_name(self.model)}, {_count(self.rounds, 'round')}"
+        return f"{name}, {self.variant}" if self.variant else name
+
+    def beside(self, usual: Setting) -> Setting:
+        """Return the setting with all that is not as usual in its title.
+
+        Examples
+        --------
+        >>> usual = Setting("mnist", "mnist-cnn", 40, 50, (("q", "0.5"), ("optimizer", '"adam"')))
+        >>> Setting("mnist", "mnist-cnn", 40, 20, (("q", "0.8"), ("optimizer", '"adam"'))).beside(usual).title
+        'MNIST, mnist-cnn, 40 rounds, 20 clients, q = 0.8'
+        """
+        unusual = [] if self.clients == usual.clients else [_count(self.clients, "client")]
+        for name, text in self.rest:
+            if dict(usual.rest).get(name) != text:
+                value = json.loads(text)
+                unusual.append(str(value) if name in ("kind", "optimizer") else f"{name.replace('_', ' ')} = {value}")
+        return replace(self, variant=one_line(", ".join(unusual)))
+
+    @property
+    def description(self) -> str:
+        """All that the title leaves out, in a sentence."""
+        settings = {name: json.loads(value) for name, value in self.rest}
+        sizes = settings.get("sizes")
+        parts = [_count(self.clients, "client")]
+        if isinstance(sizes, list) and len(sizes) == 2:
+            low, high = sizes
+            parts[0] += f" with {low} examples each" if low == high else f" with {low} to {high} examples each"
+        parts.append(_partition_text(settings))
+        parts.append(
+            f"{_count(settings.get('epochs'), 'local epoch')} of {settings.get('optimizer')}"
+            f" (learning rate {settings.get('learning_rate')}, batches of {settings.get('batch_size')})"
+        )
+        return one_line(", ".join(parts))
+
+
+def by_setting(cells: Iterable[Cell]) -> dict[Setting, list[Cell]]:
+    """Return cells by their setting; of settings with one title, all but the most frequent say what is different."""
+    groups: dict[Setting, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(setting_of(cell), []).append(cell)
+    usual: dict[str, Setting] = {}
+    for setting in sorted(groups, key=lambda setting: len(groups[setting]), reverse=True):
+        usual.setdefault(setting.title, setting)
+    return {setting.beside(usual[setting.title]): group for setting, group in groups.items()}
+
+
+def setting_of(cell: Cell) -> Setting:
+    """Return the setting of a cell; only cells of one setting are compared in a table."""
+    config, unused = cell.config, unused_settings(cell)
+    partition, training = config["partition"], config["training"]
+    rest = [(name, partition[name]) for name in PARTITION if name in partition and f"partition.{name}" not in unused]
+    rest += [(name, training[name]) for name in TRAINING if name in training]
+    texts = tuple((name, json.dumps(value, sort_keys=True)) for name, value in rest)
+    return Setting(config["dataset"], config["model"], config["rounds"], config["clients"], texts)
+
+
+def _partition_text(settings: Mapping[str, Any]) -> str:
+    kind = settings.get("kind")
+    if kind == "dominant-label":
+        return f"dominant labels (q = {settings.get('q')})"
+    if kind == "dirichlet":
+        return f"Dirichlet labels (concentration {settings.get('concentration')})"
+    return str(kind).upper()
+
+
+def _count(number: Any, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 @dataclass(frozen=True)
@@ -68,7 +157,7 @@ class Grid:
     def paper_accuracy(self, row: Row, column: Column) -> float | None:
         """Return the paper's figure for this place; None if it has none, or the runs here are made in another way."""
         table, cells = paper.paper_table(self.setting.dataset), self.at(row, column)
-        if table is None or not cells or not all(map(is_comparable, cells)):
+        if table is None or not cells or not all(map(paper.is_comparable, cells)):
             return None
         return table.accuracy(row.percent, row.attack, column.defense)
 
@@ -130,7 +219,7 @@ def conditions(cells: Sequence[Cell]) -> list[Condition]:
     """Return the conditions of results, by ``rest`` (in the plan's order), attackers, attack and defense."""
     names = _Conditions(cells)
     rows = {id(cell): row for cell, row in zip(cells, rows_of(cells), strict=True)}
-    columns = {id(cell): column for cell, column in zip(cells, map(column_of, cells), strict=True)}
+    columns = {id(cell): column for cell, column in zip(cells, sweep_columns(cells), strict=True)}
     listed = []
     for group in groups_of(cells):
         row, column = rows[id(group[0])], columns[id(group[0])]

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from mabrfl.catalog import display_entry
 from mabrfl.errors import StateError
 from mabrfl.recording.evaluation import ratio
-from mabrfl.reports.arrangement import Condition, conditions
+from mabrfl.reports.arrangement import Condition, Setting, conditions, setting_of
 from mabrfl.reports.curves import isolation_rounds
-from mabrfl.reports.labels import Setting, setting_of
 from mabrfl.reports.naming import STATUS_WORDS
 from mabrfl.reports.tables import BEGUN_NOTE, FAILED_NOTE, Metric, TableEntry, entry_of, outcome
 from mabrfl.sweeps.grouping import settings_of

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Mapping
 
 from mabrfl.reports.detection import RATES, Average, DetectionRow, DetectionTable, Isolation
-from mabrfl.reports.naming import preset_name
 from mabrfl.reports.tables import METRICS, begun_text, entry_text, signed
 from mabrfl.reports.text_tables import TextTable
 
@@ -121,7 +120,18 @@ def _notes(table: DetectionTable) -> str:
 
 _NAMES = (
     *("dataset", "model", "rounds", "clients", "attackers_percent", "attack", "attack_label", "defense", "preset"),
-    *("selector", "conditions", "metric", "status", "seeds", "seeds_planned", "seeds_failed", "mean", "std"),
+    *(
+        "selector",
+        "defense_label",
+        "conditions",
+        "metric",
+        "status",
+        "seeds",
+        "seeds_planned",
+        "seeds_failed",
+        "mean",
+        "std",
+    ),
     *("difference_mean", "difference_std", "difference_seeds"),
 )
 _ISOLATION = ("median", "never", "attackers")
@@ -150,9 +160,9 @@ def _names_of(row: DetectionRow, table: DetectionTable) -> dict[str, object]:
     config = condition.cells[0].config
     difference = mean_of(row.difference)
     return {
-        **{name: config[name] for name in ("dataset", "model", "rounds", "clients", "attack", "defense")},
-        "preset": preset_name(config["defense"], config["preset"]),
-        "selector": config["selector"],
+        **{name: config[name] for name in ("dataset", "model", "rounds", "clients", "attack", "defense", "selector")},
+        "preset": condition.column.preset,
+        "defense_label": condition.column.label,
         "attackers_percent": f"{condition.row.percent:g}",
         "attack_label": condition.row.label,
         "conditions": condition.rest,

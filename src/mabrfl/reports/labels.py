@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -17,14 +17,12 @@ from mabrfl.config.toml import one_line
 from mabrfl.reports import paper_table as paper
 from mabrfl.reports.naming import (
     attack_name,
-    dataset_name,
     defense_name,
     is_label,
-    own_name,
     preset_name,
     selector_name,
 )
-from mabrfl.sweeps.grouping import settings_of, settings_text, unused_settings
+from mabrfl.sweeps.grouping import effective_preset, settings_of, settings_text
 from mabrfl.sweeps.results import Cell
 
 T = TypeVar("T", "Row", "Column")
@@ -33,101 +31,14 @@ SAMPLING_AXIS = "sampling"
 """The axis of a sweep whose values are the lines of Fig. 1a, and columns of a table."""
 ATTACK_OPTIONS, DEFENSE_OPTIONS = "attack_options.", "defense_options."
 
-_PARTITION = ("kind", "q", "concentration", "sizes")
-_TRAINING = ("epochs", "batch_size", "optimizer", "learning_rate", "momentum", "weight_decay")
+PARTITION = ("kind", "q", "concentration", "sizes")
+TRAINING = ("epochs", "batch_size", "optimizer", "learning_rate", "momentum", "weight_decay")
 _NOT_OF_A_COLUMN = frozenset(
     {"dataset", "model", "rounds", "clients", "attack", "attackers", "defense", "preset", "selector"}
-    | {f"partition.{name}" for name in _PARTITION}
-    | {f"training.{name}" for name in _TRAINING}
+    | {f"partition.{name}" for name in PARTITION}
+    | {f"training.{name}" for name in TRAINING}
 )
 """Settings that make another table or another row, and those that name a column anyway."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """The settings that all runs of one table share: data, model, clients, rounds, local training.
-
-    ``variant`` tells apart settings with the same title.
-    """
-
-    dataset: str
-    model: str
-    rounds: int
-    clients: int
-    rest: tuple[tuple[str, str], ...]
-    variant: str = ""
-
-    @property
-    def title(self) -> str:
-        """The setting in a few words."""
-        name = f"{dataset_name(self.dataset)}, {own_name(self.model)}, {_count(self.rounds, 'round')}"
-        return f"{name}, {self.variant}" if self.variant else name
-
-    def beside(self, usual: Setting) -> Setting:
-        """Return the setting with all that is not as usual in its title.
-
-        Examples
-        --------
-        >>> usual = Setting("mnist", "mnist-cnn", 40, 50, (("q", "0.5"), ("optimizer", '"adam"')))
-        >>> Setting("mnist", "mnist-cnn", 40, 20, (("q", "0.8"), ("optimizer", '"adam"'))).beside(usual).title
-        'MNIST, mnist-cnn, 40 rounds, 20 clients, q = 0.8'
-        """
-        unusual = [] if self.clients == usual.clients else [_count(self.clients, "client")]
-        for name, text in self.rest:
-            if dict(usual.rest).get(name) != text:
-                value = json.loads(text)
-                unusual.append(str(value) if name in ("kind", "optimizer") else f"{name.replace('_', ' ')} = {value}")
-        return replace(self, variant=one_line(", ".join(unusual)))
-
-    @property
-    def description(self) -> str:
-        """All that the title leaves out, in a sentence."""
-        settings = {name: json.loads(value) for name, value in self.rest}
-        sizes = settings.get("sizes")
-        parts = [_count(self.clients, "client")]
-        if isinstance(sizes, list) and len(sizes) == 2:
-            low, high = sizes
-            parts[0] += f" with {low} examples each" if low == high else f" with {low} to {high} examples each"
-        parts.append(_partition_text(settings))
-        parts.append(
-            f"{_count(settings.get('epochs'), 'local epoch')} of {settings.get('optimizer')}"
-            f" (learning rate {settings.get('learning_rate')}, batches of {settings.get('batch_size')})"
-        )
-        return one_line(", ".join(parts))
-
-
-def by_setting(cells: Iterable[Cell]) -> dict[Setting, list[Cell]]:
-    """Return cells by their setting; of settings with one title, all but the most frequent say what is different."""
-    groups: dict[Setting, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(setting_of(cell), []).append(cell)
-    usual: dict[str, Setting] = {}
-    for setting in sorted(groups, key=lambda setting: len(groups[setting]), reverse=True):
-        usual.setdefault(setting.title, setting)
-    return {setting.beside(usual[setting.title]): group for setting, group in groups.items()}
-
-
-def setting_of(cell: Cell) -> Setting:
-    """Return the setting of a cell; only cells of one setting are compared in a table."""
-    config, unused = cell.config, unused_settings(cell)
-    partition, training = config["partition"], config["training"]
-    rest = [(name, partition[name]) for name in _PARTITION if name in partition and f"partition.{name}" not in unused]
-    rest += [(name, training[name]) for name in _TRAINING if name in training]
-    texts = tuple((name, json.dumps(value, sort_keys=True)) for name, value in rest)
-    return Setting(config["dataset"], config["model"], config["rounds"], config["clients"], texts)
-
-
-def _partition_text(settings: Mapping[str, Any]) -> str:
-    kind = settings.get("kind")
-    if kind == "dominant-label":
-        return f"dominant labels (q = {settings.get('q')})"
-    if kind == "dirichlet":
-        return f"Dirichlet labels (concentration {settings.get('concentration')})"
-    return str(kind).upper()
-
-
-def _count(number: Any, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 @dataclass(frozen=True)
@@ -170,9 +81,10 @@ class Row:
 class Column:
     """A defense with its preset and selector.
 
-    ``variant`` tells apart columns that differ in some other setting. ``sampling`` is the sweep's name for its way of
-    sampling clients, if it has an axis of these; it says more than the selector's name. ``sweep_label`` is the sweep's
-    name for the defense with these options.
+    ``preset`` is empty where it decides nothing: for most defenses other than MAB-RFL. ``variant`` tells apart columns
+    that differ in some other setting. ``sampling`` is the sweep's name for its way of sampling clients, if it has an
+    axis of these; it says more than the selector's name. ``sweep_label`` is the sweep's name for the defense with these
+    options.
     """
 
     defense: str
@@ -276,9 +188,9 @@ def sweep_columns(cells: Sequence[Cell]) -> list[Column]:
 
 
 def column_of(cell: Cell) -> Column:
-    """Return a cell's defense, preset and selector; the preset is empty where it means nothing."""
+    """Return a cell's defense, preset and selector."""
     defense, preset, selector = (cell.config[key] for key in ("defense", "preset", "selector"))
-    return Column(defense, preset_name(defense, preset), selector)
+    return Column(defense, effective_preset(defense, preset), selector)
 
 
 def _options(cell: Cell, prefix: str) -> dict[str, str]:

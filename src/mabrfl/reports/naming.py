@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mabrfl.catalog import KINDS, Conditions, display_entry, known_name
+from mabrfl.catalog import KINDS, display_entry, known_name
 from mabrfl.config.toml import one_line
 from mabrfl.errors import ConfigError
+from mabrfl.sweeps.grouping import effective_preset
 
 
 def dataset_name(dataset: str) -> str:
@@ -37,9 +38,8 @@ def preset_name(defense: str, preset: str) -> str:
     >>> preset_name("mab-rfl", "hardened"), preset_name("median", "hardened"), preset_name("median", "reference")
     ('hardened', '', 'reference')
     """
-    own = display_entry("presets", preset)
-    means_something = display_entry("defenses", defense).presets or own.conditions != Conditions()
-    return one_line(own.label) if means_something else ""
+    preset = effective_preset(defense, preset)
+    return one_line(display_entry("presets", preset).label) if preset else ""
 
 
 def own_name(name: str) -> str:

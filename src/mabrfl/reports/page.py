@@ -24,8 +24,7 @@ from mabrfl.errors import StateError, extra_needed
 from mabrfl.reports import paper_table as paper
 from mabrfl.reports import table_formats as formats
 from mabrfl.reports import tables as texts
-from mabrfl.reports.ablation import ablation_table, has_ablation
-from mabrfl.reports.ablation_formats import ablation_text
+from mabrfl.reports.ablation import ablation_table, ablation_text, has_ablation
 from mabrfl.reports.arrangement import arrange, slug
 from mabrfl.reports.comparison import Agreement, agreements, compared_columns, rankings
 from mabrfl.reports.detection import detection_table, has_detection

@@ -14,8 +14,7 @@ from pathlib import Path
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.recording.files import write_whole
 from mabrfl.recording.folder import shown
-from mabrfl.reports.ablation import AblationTable, ablation_table, has_ablation
-from mabrfl.reports.ablation_formats import ABLATION_FORMATS
+from mabrfl.reports.ablation import ABLATION_FORMATS, AblationTable, ablation_table, has_ablation
 from mabrfl.reports.detection import DetectionTable, detection_table, has_detection
 from mabrfl.reports.detection_formats import detection_csv, detection_markdown
 from mabrfl.reports.drawing import render

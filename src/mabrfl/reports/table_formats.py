@@ -9,9 +9,16 @@ from dataclasses import replace
 
 from mabrfl.reports.comparison import Agreement, Ranking, agreements, compared_columns, rankings
 from mabrfl.reports.labels import Column, Row
-from mabrfl.reports.latex_tables import escape_latex, latex_document, latex_line, latex_table
 from mabrfl.reports.tables import BEGUN_NOTE, FAILED_NOTE, Table, TableEntry, difference_text, entry_text, signed
-from mabrfl.reports.text_tables import markdown_rows, markdown_text, with_shares
+from mabrfl.reports.text_tables import (
+    escape_latex,
+    latex_document,
+    latex_line,
+    latex_table,
+    markdown_rows,
+    markdown_text,
+    with_shares,
+)
 
 
 def markdown(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False) -> str:

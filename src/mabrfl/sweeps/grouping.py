@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from mabrfl.catalog import Conditions, display_entry
 from mabrfl.config.differences import flat, value_label
 from mabrfl.config.toml import one_line
 from mabrfl.sweeps.cells import PlannedCell
@@ -31,7 +32,21 @@ def settings_of(cell: Cell) -> dict[str, str]:
     assumed = cell.config.get("assumed_malicious", cell.num_attackers)
     settings["assumed_malicious"] = "true" if assumed == cell.num_attackers else str(assumed)
     settings["attackers"] = str(cell.num_attackers)
+    if not effective_preset(cell.config["defense"], cell.config["preset"]):
+        del settings["preset"]
     return settings
+
+
+def effective_preset(defense: str, preset: str) -> str:
+    """Return a preset; nothing if it sets neither the options of this defense nor conditions of the run.
+
+    Examples
+    --------
+    >>> [effective_preset("median", preset) for preset in ("hardened", "paper", "reference")]
+    ['', '', 'reference']
+    """
+    conditions = display_entry("presets", preset).conditions
+    return preset if display_entry("defenses", defense).presets or conditions != Conditions() else ""
 
 
 def unused_settings(cell: Cell) -> frozenset[str]:
