@@ -69,7 +69,7 @@ DEFENSES += [{"defense": name} for name, entry in BUILT_IN["defenses"].items() i
 
 
 def train_under_attacks(place, defense, *, every):
-    """Train under every so many of the attacks, each with one share; the next defense has the next attacks and shares."""
+    """Train under every so many of the attacks, with one share each; the next defense meets the next attacks."""
     for turn, attack in enumerate(BUILT_IN["attacks"]):
         if (place + turn) % every:
             continue
