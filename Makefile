@@ -31,7 +31,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-flower-versions bench results sweeps lint format wheel clean distclean
+.PHONY: help demo test test-slow test-busy test-flower-versions bench results sweeps lint format wheel clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,13 @@ test: $(DEV) ## All tests but the slow ones
 
 test-slow: $(DEV) ## The slow tests: whole runs on MNIST (set MABRFL_DATA, or have them fetched) and of Flower
 	$(ONE_THREAD) $(BIN)/python -m pytest -q -m slow $(ARGS)
+
+# Each loop ends with the shell that has started it.
+test-busy: $(DEV) ## The same tests while every core is kept busy by something else
+	@for core in $$(seq $$(getconf _NPROCESSORS_ONLN)); do \
+		sh -c 'while kill -0 $$PPID 2>/dev/null; do :; done' & \
+	done; \
+	$(MAKE) test
 
 test-flower-versions: ## The Flower strategy with every release in tests/flower_versions.py, each in build/flower (needs the network)
 	$(ONE_THREAD) $(PYTHON) tests/flower_versions.py build/flower

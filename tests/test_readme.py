@@ -34,7 +34,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from waiting import HANGS
+from mabrfl.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -137,21 +137,13 @@ def usage_problem(command: click.Command, words: list[str]) -> str | None:
     return f"unexpected argument: {' '.join(rest)}" if rest else None
 
 
-def run_mabrfl(block: Block, arguments: list[str], folder: Path) -> None:
-    # -P keeps the folder off the path, as it is for the installed script.
-    script = "import sys; from mabrfl.cli.main import main; sys.argv[0] = 'mabrfl'; sys.exit(main())"
-    command = [sys.executable, "-P", "-c", script, *arguments]
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANGS, check=False)
-    assert run.returncode == 0, f"{block.place}: mabrfl {shlex.join(arguments)}\n{run.stdout}\n{run.stderr}"
-
-
 def command_line() -> click.Command:
     from mabrfl.cli.app import app
 
     return get_command(app)
 
 
-def check_shell(block: Block, folder: Path) -> None:
+def check_shell(block: Block) -> None:
     run_here = block.note == "run" and block.path != README
     for words in commands_of(block):
         arguments = arguments_of_mabrfl(words)
@@ -161,7 +153,7 @@ def check_shell(block: Block, folder: Path) -> None:
         problem = usage_problem(command_line(), arguments)
         assert problem is None, f"{block.place}: {shlex.join(words)}: {problem}"
         if run_here:
-            run_mabrfl(block, arguments, folder)
+            assert main(arguments) == 0, f"{block.place}: mabrfl {shlex.join(arguments)}"
 
 
 def check(block: Block, names: types.ModuleType, folder: Path) -> None:
@@ -172,7 +164,7 @@ def check(block: Block, names: types.ModuleType, folder: Path) -> None:
         code = "\n" * (block.line - 1) + block.text
         exec(compile(code, str(block.path), "exec"), names.__dict__)
     elif block.language in SHELLS:
-        check_shell(block, folder)
+        check_shell(block)
 
 
 def read(path: Path) -> list[Block]:

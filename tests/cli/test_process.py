@@ -26,7 +26,7 @@ from mabrfl.cli import execution, run
 from mabrfl.cli.main import main
 from conftest import FakeSimulation
 if __name__ == "__main__":
-    if "NO_PICTURES" in os.environ:
+    if "PICTURES" not in os.environ:
         execution.draw = lambda *run: None
     run.build_simulation = lambda config: FakeSimulation(config, lambda number: time.sleep(0.05))
     sys.exit(main())
@@ -60,7 +60,7 @@ def wait_for_rounds(folder: Path, number: int) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_a_run_whose_records_stay_readable(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    with started(tmp_path, "run", "--rounds", "100000", "--out", "o") as process:
+    with started(tmp_path, "run", "--rounds", "100000", "--out", "o", env={"PICTURES": "1"}) as process:
         wait_for_rounds(tmp_path / "o", 3)
         process.send_signal(number)
         _, err = process.communicate(timeout=HANGS)
@@ -165,7 +165,7 @@ def test_a_signal_while_something_is_imported_ends_quietly(
     "env", [{"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}, {"TERM": "dumb", "COLUMNS": "1"}]
 )
 def test_plain_environments_will_do(tmp_path: Path, env: dict[str, str]) -> None:
-    with started(tmp_path, "run", "--rounds", "2", "--out", "o", env=env | {"NO_PICTURES": "1"}) as process:
+    with started(tmp_path, "run", "--rounds", "2", "--out", "o", env=env) as process:
         out, err = process.communicate(timeout=HANGS)
     assert (process.returncode, err) == (0, "")
     assert "\x1b[" not in out

@@ -6,6 +6,7 @@ import importlib
 import os
 import random
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from mabrfl.recording import read_rounds, read_summary
 from mabrfl.sweeps.cell_process import record_failure
 from mabrfl.sweeps.plan import folder_of
 from mabrfl.sweeps.scheduler import run_sweep
-from mabrfl.sweeps.sweep_file import load_sweep
+from mabrfl.sweeps.sweep_file import load_sweep, parse_sweep
 from waiting import HANGS, wait_until
 
 importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
@@ -52,6 +53,22 @@ def call(mabrfl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: 
     return partial(mabrfl, "sweep", "tiny.toml", "--jobs", "2", "--workers", "1")
 
 
+@pytest.fixture(scope="module")
+def finished_half(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of the sweep with its cells of seed 0 done."""
+    results = tmp_path_factory.mktemp("half") / "tiny"
+    sweep = parse_sweep(TEXT.encode())
+    half = [cell for cell in sweep.cells if cell.config.seed == 0]
+    run_sweep(sweep, results, only=half, start_method="fork", jobs=2, workers=1)
+    return results
+
+
+@pytest.fixture
+def half(finished_half: Path, tmp_path: Path) -> Path:
+    """A copy of these results, where the sweep looks for them."""
+    return Path(shutil.copytree(finished_half, tmp_path / "runs" / "tiny"))
+
+
 def test_a_sweep_says_what_it_does_line_by_line(call: Callable[..., Any], tmp_path: Path) -> None:
     done = call()
     assert (done.code, done.err) == (0, "")
@@ -67,12 +84,17 @@ def test_a_sweep_says_what_it_does_line_by_line(call: Callable[..., Any], tmp_pa
     ]
 
 
-def test_the_plan_says_what_runs_why_and_how_long_and_touches_nothing(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_plan_says_what_runs_and_touches_nothing(call: Callable[..., Any], tmp_path: Path) -> None:
     before = call("--plan")
     assert before.code == 0
     assert "4 cells: 4 to do; time unknown" in before.out
     assert not (tmp_path / "runs").exists()
-    assert call("--only", "seed=0").code == 0
+
+
+@pytest.mark.usefixtures("half")
+def test_the_plan_of_a_sweep_that_was_begun_judges_by_its_rounds_and_says_what_has_changed(
+    call: Callable[..., Any], tmp_path: Path
+) -> None:
     half = call("--plan").out
     assert "4 cells: 2 done, 2 to do; about" in half
     assert "judged by measured rounds" in half
@@ -85,10 +107,10 @@ def test_the_plan_says_what_runs_why_and_how_long_and_touches_nothing(call: Call
     assert "changed" not in call("--plan").out
 
 
+@pytest.mark.usefixtures("half")
 def test_the_plan_heeds_the_options_of_the_run(
     call: Callable[..., Any], mabrfl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert call("--only", "seed=0").code == 0
     monkeypatch.setattr("mabrfl.sweeps.sharing.available_cores", lambda: 6)
     for options, processes in (
         (("--jobs", "1"), 6),
@@ -109,9 +131,9 @@ def test_the_plan_heeds_the_options_of_the_run(
     assert "2 cells: 1 done, 1 failed; 1 that failed run again; about" in again
 
 
+@pytest.mark.usefixtures("half")
 def test_what_is_done_is_not_said_to_have_changed(call: Callable[..., Any], tmp_path: Path) -> None:
     other = TEXT.replace("epochs = 1", "epochs = 2")
-    assert call("--only", "seed=0").code == 0
     (tmp_path / "tiny.toml").write_text(other)
     assert call("--only", "seed=1", "--only", "defense=median").code == 0
     (tmp_path / "tiny.toml").write_text(TEXT)
@@ -381,10 +403,10 @@ def test_a_real_sweep_killed_again_and_again_ends_as_one_that_was_not(tmp_path: 
 
 
 def test_a_sweep_goes_on_from_packed_results_and_the_plan_knows(
-    call: Callable[..., Any], mabrfl: Callable[..., Any], tmp_path: Path
+    call: Callable[..., Any], mabrfl: Callable[..., Any], half: Path, tmp_path: Path
 ) -> None:
-    assert call("--only", "seed=0", "--out", "elsewhere").code == 0
-    assert mabrfl("pack", "elsewhere", "tiny.json.gz").code == 0
+    half.parent.rename("elsewhere")
+    assert mabrfl("pack", "elsewhere/tiny", "tiny.json.gz").code == 0
     plan = call("--plan", "--from", "tiny.json.gz")
     assert "4 cells: 2 done, 2 to do; about" in plan.out
     assert not (tmp_path / "runs").exists()
@@ -395,8 +417,8 @@ def test_a_sweep_goes_on_from_packed_results_and_the_plan_knows(
     assert (missing.code, missing.err) == (5, "error: there are no results at 'nowhere.json.gz'\n")
 
 
+@pytest.mark.usefixtures("half")
 def test_packing_over_finished_runs_needs_force(call: Callable[..., Any], mabrfl: Callable[..., Any]) -> None:
-    assert call("--only", "seed=0").code == 0
     assert mabrfl("pack", "runs/tiny", "tiny.json.gz").code == 0
     assert call("--out", "fresh", "--only", "seed=1").code == 0
     refused = mabrfl("pack", "fresh", "tiny.json.gz")

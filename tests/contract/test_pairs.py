@@ -1,4 +1,4 @@
-"""Every attack against every defense, at every share, over several rounds: without training, so that it is quick.
+"""Every attack against every defense, over several rounds: without training, so that it is quick.
 
 The clients' updates are random, alike as honest ones are; the stages of the round, the defenses and the attacks
 are the real ones.
@@ -60,12 +60,34 @@ def rounds_of(attack: str, share: float, **defense: str) -> list[Any]:
     return records
 
 
+def get_through(attack, share, **defense):
+    for record in rounds_of(attack, share, **defense):
+        assert len(record.attackers) == (int(CLIENTS * share) if attack != "none" else 0)
+        assert set(record.verdicts) <= set(record.selected)
+        assert len(record.selected) <= CLIENTS
+
+
 @pytest.mark.parametrize("defense", DEFENSES, ids=lambda chosen: "-".join(chosen.values()))
 @pytest.mark.parametrize("attack", BUILT_IN["attacks"])
 def test_every_attack_and_every_defense_get_through_their_rounds(defense, attack):
-    for share in (0.0, 0.1, 0.3, 0.48):
-        records = rounds_of(attack, share, **defense)
-        for record in records:
-            assert len(record.attackers) == (int(CLIENTS * share) if attack != "none" else 0)
-            assert set(record.verdicts) <= set(record.selected)
-            assert len(record.selected) <= CLIENTS
+    get_through(attack, 0.48, **defense)
+
+
+@pytest.mark.parametrize("defense", DEFENSES, ids=lambda chosen: "-".join(chosen.values()))
+def test_every_defense_gets_through_with_no_few_and_more_attackers(defense):
+    for share in (0.0, 0.1, 0.3):
+        get_through("lie", share, **defense)
+
+
+@pytest.mark.parametrize("attack", BUILT_IN["attacks"])
+def test_every_attack_gets_through_with_no_few_and_more_attackers(attack):
+    for share in (0.0, 0.1, 0.3):
+        get_through(attack, share, defense="mab-rfl")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defense", DEFENSES, ids=lambda chosen: "-".join(chosen.values()))
+@pytest.mark.parametrize("attack", BUILT_IN["attacks"])
+def test_every_attack_and_every_defense_get_through_at_every_share(defense, attack):
+    for share in (0.0, 0.1, 0.3):
+        get_through(attack, share, **defense)

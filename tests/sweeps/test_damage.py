@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -72,37 +73,55 @@ class Journal(Monitor):
         self.notes.append(note)
 
 
-def begun(wanted: Sweep, results: Path) -> Path:
-    """Run two rounds of a sweep's only cell, and return its folder."""
-    folder = folder_of(results, wanted.cells[0].key)
+@pytest.fixture(scope="module")
+def sweeps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run the sweep twice: ``whole``, and ``begun``, which has two rounds of its only cell."""
+    wanted, place = parse_sweep(TEXT.encode()), tmp_path_factory.mktemp("sweeps")
+    run(wanted, place / "whole")
+    folder = folder_of(place / "begun", wanted.cells[0].key)
     with pytest.raises(KeyboardInterrupt):
         runs.run(wanted.cells[0].config, folder, observers=[InterruptAfter(2)])
-    (results / "cells.json").write_text(json.dumps(plan_entries(wanted.cells, wanted.name)))
-    (results / ".lock").touch()
-    return folder
+    (place / "begun" / "cells.json").write_text(json.dumps(plan_entries(wanted.cells, wanted.name)))
+    (place / "begun" / ".lock").touch()
+    return place
+
+
+@pytest.fixture
+def folder(sweeps: Path, wanted: Sweep, tmp_path: Path) -> Path:
+    """The folder of the cell in a copy of the sweep that was begun."""
+    shutil.copytree(sweeps / "begun", tmp_path / "r")
+    return folder_of(tmp_path / "r", wanted.cells[0].key)
+
+
+@pytest.fixture
+def whole(sweeps: Path, wanted: Sweep) -> dict[str, Any]:
+    return outcome(folder_of(sweeps / "whole", wanted.cells[0].key))
 
 
 @pytest.mark.parametrize("seconds", [None, 3, "long", {"training": "long"}, {"training": None}, [1.0]])
 @pytest.mark.parametrize("line", [0, 1])
 def test_seconds_of_an_unfinished_cell_that_are_none_keep_neither_plan_nor_sweep_from_going_on(
-    wanted: Sweep, tmp_path: Path, call: Callable[..., int], seconds: Any, line: int
+    wanted: Sweep,
+    tmp_path: Path,
+    folder: Path,
+    whole: dict[str, Any],
+    call: Callable[..., int],
+    seconds: Any,
+    line: int,
 ) -> None:
-    folder = begun(wanted, tmp_path / "r")
     lines = (folder / "rounds.jsonl").read_text().splitlines()
     lines[line] = json.dumps({**json.loads(lines[line]), "seconds": seconds})
     (folder / "rounds.jsonl").write_text("\n".join(lines) + "\n")
     assert standing(tmp_path / "r", wanted.cells[0]).status == "running"
     assert (call("--plan"), call()) == (0, 0)
-    run(wanted, tmp_path / "whole")
-    assert outcome(folder) == outcome(folder_of(tmp_path / "whole", wanted.cells[0].key))
+    assert outcome(folder) == whole
 
 
 @pytest.mark.parametrize("name", ["rounds", "seconds", "final_accuracy"])
 @pytest.mark.parametrize("value", ["many", [3], {}, True, pytest.param(10**400, id="huge")])
 def test_a_summary_without_numbers_is_none_and_its_cell_is_run_again(
-    wanted: Sweep, tmp_path: Path, call: Callable[..., int], name: str, value: Any
+    wanted: Sweep, tmp_path: Path, folder: Path, call: Callable[..., int], name: str, value: Any
 ) -> None:
-    folder = begun(wanted, tmp_path / "r")
     summary = {"interrupted": False, "config_hash": wanted.cells[0].key, "rounds": 3, "seconds": 1.0, name: value}
     (folder / "summary.json").write_text(json.dumps(summary))
     assert standing(tmp_path / "r", wanted.cells[0]).status == "running"
@@ -112,21 +131,20 @@ def test_a_summary_without_numbers_is_none_and_its_cell_is_run_again(
 
 @pytest.mark.parametrize("kept", [0, 40])
 def test_a_cell_with_half_a_manifest_is_known_by_its_configuration_and_starts_again(
-    wanted: Sweep, tmp_path: Path, kept: int
+    wanted: Sweep, tmp_path: Path, folder: Path, whole: dict[str, Any], kept: int
 ) -> None:
-    folder = begun(wanted, tmp_path / "r")
     (folder / "manifest.json").write_bytes((folder / "manifest.json").read_bytes()[:kept])
     journal = Journal()
     progress = run(wanted, tmp_path / "r", monitor=journal)
     assert (progress.count("done"), progress.failed) == (1, [])
     assert "checkpoint of round 2 refused: manifest.json is damaged" in journal.notes[0]
     assert journal.notes[-1] == "no usable checkpoint: starting again with round 1"
-    run(wanted, tmp_path / "whole")
-    assert outcome(folder) == outcome(folder_of(tmp_path / "whole", wanted.cells[0].key))
+    assert outcome(folder) == whole
 
 
-def test_a_cell_that_nothing_tells_whose_it_is_says_how_to_run_it_anew(wanted: Sweep, tmp_path: Path) -> None:
-    folder = begun(wanted, tmp_path / "r")
+def test_a_cell_that_nothing_tells_whose_it_is_says_how_to_run_it_anew(
+    wanted: Sweep, tmp_path: Path, folder: Path
+) -> None:
     (folder / "manifest.json").write_text('{"seed": 0, ')
     (folder / "config.toml").write_text("rounds = ")
     (failed,) = run(wanted, tmp_path / "r").failed
@@ -137,9 +155,9 @@ def test_a_cell_that_nothing_tells_whose_it_is_says_how_to_run_it_anew(wanted: S
 
 @pytest.mark.parametrize("text", ['[{"key": "ab', "{}", '["key"]', '[{"key": 1}]', '[{"key": "a", "axes": 3}]'])
 def test_half_a_plan_of_last_time_is_told_and_keeps_neither_plan_nor_sweep_from_going_on(
-    tmp_path: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str], text: str
+    tmp_path: Path, sweeps: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
-    assert call() == 0
+    shutil.copytree(sweeps / "whole", tmp_path / "r")
     whole = (tmp_path / "r" / "cells.json").read_text()
     (tmp_path / "r" / "cells.json").write_text(text)
     capsys.readouterr()

@@ -79,7 +79,7 @@ def _git(checkout: Path, *command: str) -> str | None:
             ["git", "-C", str(checkout), *command],
             capture_output=True,
             text=True,
-            timeout=10,
+            timeout=60,
             check=True,
             env=environment,
         )

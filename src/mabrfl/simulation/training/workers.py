@@ -30,6 +30,8 @@ from mabrfl.simulation.training.trainer import Task, Trainer
 
 _PARENT_CHECK_SECONDS = 1.0
 _EXIT_SECONDS = 2.0
+_DEATH_SECONDS = 60.0
+"""How long to wait for the exit code of a worker whose pipe is closed: it ends at once, but on a busy machine."""
 
 
 class Executor(Protocol):
@@ -170,7 +172,7 @@ class Pool:
     def _death(self, number: int, task: Task, round: int) -> MabRflError:
         at, process = int(self._at.array[number]), self._processes[number]
         what = self._trainer.describe(task, at, round) if at >= 0 else "no work could be given out"
-        process.join(_EXIT_SECONDS)
+        process.join(_DEATH_SECONDS)
         code = process.exitcode
         hint = "; was it killed for want of memory?" if code == -getattr(signal, "SIGKILL", 9) else ""
         kind = KilledError if was_killed(code) else MabRflError
