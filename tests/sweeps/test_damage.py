@@ -100,7 +100,7 @@ def whole(sweeps: Path, wanted: Sweep) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seconds", [None, 3, "long", {"training": "long"}, {"training": None}, [1.0]])
 @pytest.mark.parametrize("line", [0, 1])
-def test_seconds_of_an_unfinished_cell_that_are_none_keep_neither_plan_nor_sweep_from_going_on(
+def test_seconds_of_an_unfinished_cell_that_are_none_keep_neither_plan_nor_sweep_from_going_on(  # noqa: PLR0917
     wanted: Sweep,
     tmp_path: Path,
     folder: Path,
@@ -119,7 +119,7 @@ def test_seconds_of_an_unfinished_cell_that_are_none_keep_neither_plan_nor_sweep
 
 @pytest.mark.parametrize("name", ["rounds", "seconds", "final_accuracy"])
 @pytest.mark.parametrize("value", ["many", [3], {}, True, pytest.param(10**400, id="huge")])
-def test_a_summary_without_numbers_is_none_and_its_cell_is_run_again(
+def test_a_summary_without_numbers_is_none_and_its_cell_is_run_again(  # noqa: PLR0917
     wanted: Sweep, tmp_path: Path, folder: Path, call: Callable[..., int], name: str, value: Any
 ) -> None:
     summary = {"interrupted": False, "config_hash": wanted.cells[0].key, "rounds": 3, "seconds": 1.0, name: value}
