@@ -62,8 +62,8 @@ def attribute(path):
 PATHS = sorted(
     set(
         re.findall(
-            r"`((?:selection|reputation|defense|federation|mab_rfl|screening|vectors|aggregation|attacks|evaluation|"
-            r"training)\.[\w.]+)",
+            r"`((?:selection|reputation|defense|simulation|mab|screening|vectors|aggregation|attacks|recording|"
+            r"global_model)\.[\w.]+)",
             re.sub(r"config: .*?\||vectors\.py", "|", TEXT),
         )
     )
