@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from killing import ended, forked
+from killing import InterruptAfter, ended, forked
+from mabrfl import runs
 from mabrfl.catalog import code_of
 from mabrfl.cli.main import main
 from mabrfl.recording import read_rounds, read_summary
 from mabrfl.reports.page import report
-from mabrfl.runs.session import run_cell
 from mabrfl.sweeps.packing import pack
 from mabrfl.sweeps.plan import folder_of, standing
 from mabrfl.sweeps.results import load_results
 from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sweep_file import Sweep, load_sweep
-from mabrfl.sweeps.sweep_progress import Progress
+from mabrfl.sweeps.sweep_progress import SweepProgress
 
 importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
 
@@ -109,7 +109,7 @@ def sweep(place: Path) -> Sweep:
     return load_sweep(place / "tiny.toml")
 
 
-def run(place: Path, results: str = "runs/tiny", **settings: Any) -> Progress:
+def run(place: Path, results: str = "runs/tiny", **settings: Any) -> SweepProgress:
     return run_sweep(sweep(place), place / results, start_method="fork", jobs=1, workers=1, **settings)
 
 
@@ -177,7 +177,7 @@ def test_plan_sweep_table_and_report_name_the_cells_that_other_code_made(
         f"note: {CHANGED}",
     ]
     assert call("table", "runs/tiny", "--format", "csv")[1] == f"note: {CHANGED}\n"
-    assert CHANGED.replace("'", "&#x27;") in report([load_results("runs/tiny")])
+    assert CHANGED.replace("'", "&#39;") in report([load_results("runs/tiny")])
     assert [files(finished, number) for number in range(3)] == before
 
 
@@ -209,11 +209,11 @@ def test_stale_cells_keep_their_results_until_they_start(
     assert stale(finished) == [False, True, True]
     before = files(finished, 2)
 
-    def killed(launcher: object, cell: object, workers: int) -> None:
+    def killed(launcher: object, assignment: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def work() -> None:
-        monkeypatch.setattr("mabrfl.sweeps.scheduler.Launcher.start", killed)
+        monkeypatch.setattr("mabrfl.sweeps.local_processes.LocalProcesses.start", killed)
         run(finished, rerun=["stale"])
 
     assert ended(forked(work)) == -signal.SIGKILL
@@ -230,12 +230,9 @@ def test_stale_cells_keep_their_results_until_they_start(
 def test_a_cell_that_was_begun_with_other_code_starts_again_with_a_note(
     place: Path, write: Callable[[str, str], None], call: Callable[..., tuple[str, str]]
 ) -> None:
-    def stop(record: object) -> None:
-        raise KeyboardInterrupt
-
     assert run(place, only=[]).standings == {}
     with pytest.raises(KeyboardInterrupt):
-        run_cell(sweep(place).cells[1].config, folder(place, 1), on_record=stop)
+        runs.run(sweep(place).cells[1].config, folder(place, 1), observers=[InterruptAfter()])
     write("stale_helper", HALF)
     assert standing(place / "runs/tiny", sweep(place).cells[1]).rounds == 0
     lines = call("sweep", "tiny.toml", "--only", "defense=stale_rule:Rule", "--workers", "1")[0].splitlines()

@@ -24,14 +24,13 @@ from mabrfl.cli.sweep_live import monitor_for
 from mabrfl.errors import ConfigError, DiskError, SweepError, require
 from mabrfl.sweeps.adoption import adoptable, with_adopted
 from mabrfl.sweeps.cells import PlannedCell, Typed, select
+from mabrfl.sweeps.estimate import Pace, estimate
 from mabrfl.sweeps.locking import refuse_foreign_folder
 from mabrfl.sweeps.plan import (
-    Pace,
     Rerun,
     Standing,
     changes,
     damage_of_plan,
-    estimate,
     last_plan,
     pace_in,
     refuse_others_folder,

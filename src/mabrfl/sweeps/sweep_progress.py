@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mabrfl.sweeps.cells import PlannedCell
-from mabrfl.sweeps.plan import Estimate, Pace, Standing, estimate
+from mabrfl.sweeps.estimate import Estimate, Pace, estimate
+from mabrfl.sweeps.plan import Standing
 from mabrfl.sweeps.sharing import Sharing
 
 CellOutcome = Literal["done", "failed", "killed", "stopped"]
