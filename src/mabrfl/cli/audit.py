@@ -136,7 +136,7 @@ def _read(file: Path) -> tuple[list[dict[str, Any]], StateError | None]:
 
 
 def _of_client(rows: list[dict[str, Any]], client: str) -> list[dict[str, Any]]:
-    """Return the rows of the client with exactly this name; if there are none, those whose key's hash begins with it."""
+    """Return the rows of the client with exactly this name; if there are none, those whose key hash begins with it."""
     from mabrfl.recording.audit import safe_text
 
     wanted = safe_text(client)
