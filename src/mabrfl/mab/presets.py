@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from mabrfl.errors import ConfigError, suggest
-from mabrfl.mab.hardened.options import HardenedOptions
+from mabrfl.mab.hardened.hardened_options import HardenedOptions
 from mabrfl.mab.option_checks import check_options
 
 DEFAULT_PRESET = "hardened"

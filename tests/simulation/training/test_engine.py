@@ -137,7 +137,7 @@ def test_poisoned_data_is_used_only_when_asked_for():
     with Engine(mlp, dataset, shards, OPTIONS) as engine:
         assert np.array_equal(engine.train([0, 1], engine.initial_weights, round=1).updates, expected)
         poisoned = engine.train([0, 1], engine.initial_weights, round=1, poisoned={1}).updates.copy()
-        with pytest.raises(ConfigError, match="client 0 is to train on poisoned data but has none"):
+        with pytest.raises(ConfigError, match="client 0 cannot train on poisoned data: it has none"):
             engine.train([0, 1], engine.initial_weights, round=1, poisoned=[0])
     with Engine(mlp, dataset, labels_only, OPTIONS) as engine:
         half = engine.train([0, 1], engine.initial_weights, round=1, poisoned=[1]).updates.copy()
@@ -393,7 +393,7 @@ def test_the_longest_clients_are_handed_out_first():
 
 
 def test_a_federation_too_large_for_the_machine_is_told_before_any_memory_is_taken(monkeypatch):
-    monkeypatch.setattr("mabrfl.simulation.training.checks.machine_memory", lambda: 2 * 28 * 4 * 3)
+    monkeypatch.setattr("mabrfl.simulation.training.engine_checks.machine_memory", lambda: 2 * 28 * 4 * 3)
     linear, kept = (lambda: nn.Linear(6, 4)), TrainingOptions(optimizer_state="kept")
     # 28 parameters, 4 bytes each; Adam remembers two more numbers of each.
     Engine(linear, make_dataset(), make_shards(1, 1), kept).close()
