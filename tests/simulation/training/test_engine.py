@@ -10,7 +10,7 @@ from mabrfl.simulation.training import (
     Engine,
     Shard,
     TrainingOptions,
-    checks,
+    engine_checks,
     flatten,
     initialise,
     train_client,
@@ -291,7 +291,7 @@ def test_any_module_from_a_closure_will_do_even_one_that_uses_view():
 )
 def test_images_are_laid_out_channels_last_where_there_are_convolutions(model, expected):
     module = model()
-    assert checks.fit(module, make_dataset((3, 9, 9)), torch.device("cpu")) is expected
+    assert engine_checks.fit(module, make_dataset((3, 9, 9)), torch.device("cpu")) is expected
     assert module[-1 if not expected else 0].weight.is_contiguous() is not expected
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mabrfl.errors import ConfigError, StateError
-from mabrfl.simulation.training import engine_checks as checks
+from mabrfl.simulation.training import engine_checks
 from mabrfl.simulation.training.flat import Float32, flatten, float_buffers, layout_of, size, trainable
 from mabrfl.simulation.training.local import Shard, TrainingOptions, make_optimizer
 from mabrfl.simulation.training.shared_memory import Board, SharedArray, StartMethod, share
@@ -112,20 +112,20 @@ class Engine:
         self._options = options or TrainingOptions()
         self._shards = tuple(shards)
         self._labels = dataset.test_labels
-        where = checks.device(device)
-        checks.workers(workers)
-        workers = checks.useful_workers(workers, len(self._shards), len(self._labels))
-        module = checks.build(model, seed).to(where)
-        channels_last = checks.fit(module, dataset, where)
-        checks.shards(self._shards, dataset)
+        where = engine_checks.device(device)
+        engine_checks.workers(workers)
+        workers = engine_checks.useful_workers(workers, len(self._shards), len(self._labels))
+        module = engine_checks.build(model, seed).to(where)
+        channels_last = engine_checks.fit(module, dataset, where)
+        engine_checks.shards(self._shards, dataset)
         goal = (dataset.test_inputs[:0], dataset.test_labels[:0]) if goal is None else goal
-        checks.goal(goal[0], goal[1], dataset)
+        engine_checks.goal(goal[0], goal[1], dataset)
         parameters, buffers = trainable(module), float_buffers(module)
         self.layout = layout_of(module)
         self.dimension, self.num_buffers = size(parameters), size(buffers)
         self.initial_weights, self.initial_buffers = _frozen(flatten(parameters)), _frozen(flatten(buffers))
         kept = len(moment_names(self._options)) if self._options.optimizer_state == "kept" else 0
-        checks.memory(len(self._shards), self.dimension, 1 + kept)
+        engine_checks.memory(len(self._shards), self.dimension, 1 + kept)
         parallel = workers > 1 and where.type == "cpu"
         method: StartMethod = (start_method or default_start_method()) if parallel else "fork"
         self._board = self._make_board(dataset, goal, len(parameters), method)
@@ -256,11 +256,11 @@ class Engine:
         if not state:
             return
         steps, moments = self._board.steps.array, self._board.moments.array
-        clients = checks.saved_array(state, "clients", (len(state["clients"]),), np.int64)
+        clients = engine_checks.saved_array(state, "clients", (len(state["clients"]),), np.int64)
         if not np.array_equal(np.unique(clients), clients) or not np.all((clients >= 0) & (clients < len(steps))):
             raise StateError(f"saved clients must be distinct numbers from 0 to {len(steps) - 1}, in order")
-        new_steps = checks.saved_array(state, "steps", (len(clients), *steps.shape[1:]), np.int64)
-        new_moments = checks.saved_array(state, "moments", (len(clients), *moments.shape[1:]), np.float32)
+        new_steps = engine_checks.saved_array(state, "steps", (len(clients), *steps.shape[1:]), np.int64)
+        new_moments = engine_checks.saved_array(state, "moments", (len(clients), *moments.shape[1:]), np.float32)
         steps[:] = 0
         steps[clients], moments[clients] = new_steps, new_moments
 
