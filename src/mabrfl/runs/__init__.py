@@ -1,8 +1,8 @@
 """One run, from its settings to its finished folder.
 
-:func:`run` runs a configuration into a folder, or goes on with it; ``mabrfl run``, the cells of a sweep and Python
-programs use it alike. An :class:`Observer` watches a run. :mod:`mabrfl.runs.finished` reads what is in a folder: which
-run, and whether it is finished.
+Start with :func:`run`: it runs a configuration into a folder, or continues the run there. ``mabrfl run``, the cells
+of a sweep and Python programs use it. An :class:`Observer` watches a run. :mod:`mabrfl.runs.finished` says which run is
+in a folder, and whether it is finished.
 """
 
 from mabrfl.runs.finished import finished_run, finished_summary
