@@ -19,7 +19,7 @@ from flwr.app import MetricRecord
 
 from flower_grid import MemoryGrid, evaluating, model, pretend_a_task
 from mabrfl.flower import MabRflStrategy
-from mabrfl.recording.audit import read_audit, standing, verify
+from mabrfl.recording.audit import read_audit, valid_rows, verify
 from mabrfl.recording.encoding import encode
 
 KILLED = 9
@@ -43,7 +43,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     result = strategy.start(grid, model(), num_rounds=ROUNDS, timeout=600, evaluate_fn=evaluate)
     plain, arrays = encode(strategy.defense.state_dict())
     told = ("round", "client", "verdict", "reason", "evidence", "reputation_before", "reputation_after", "figures")
-    rows = [row for row in standing(read_audit(folder / "audit.jsonl")) if row["kind"] in ("reply", "round")]
+    rows = [row for row in valid_rows(read_audit(folder / "audit.jsonl")) if row["kind"] in ("reply", "round")]
     histories = (result.train_metrics_clientapp, result.evaluate_metrics_clientapp, result.evaluate_metrics_serverapp)
     return {
         "model": {key: _digest(array.numpy()) for key, array in result.arrays.items()},

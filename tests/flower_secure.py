@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from flower_keys import make_certificates, make_key
 from flower_processes import APP, Flower, free_port, listening, wait_for
-from mabrfl.recording.audit import read_audit, standing
+from mabrfl.recording.audit import read_audit, valid_rows
 
 NODES = 4
 FILES = {"ca-certfile": "ca.crt", "certfile": "server.pem", "keyfile": "server.key"}
@@ -56,7 +56,7 @@ class Secure(Flower):
     def rows(self, name: str, kind: str = "reply") -> list[dict[str, Any]]:
         """Return the rows of a run's audit that stand."""
         path = self.home / name / "audit.jsonl"
-        return [dict(row) for row in standing(read_audit(path)) if row["kind"] == kind] if path.exists() else []
+        return [dict(row) for row in valid_rows(read_audit(path)) if row["kind"] == kind] if path.exists() else []
 
     def after_round(self, name: str, number: int, seconds: float = 200) -> None:
         """Wait until a round is finished."""

@@ -181,7 +181,7 @@ def test_hardened_is_the_default_and_has_the_same_options_for_every_data_set() -
 
 
 def test_an_option_of_another_preset_says_which() -> None:
-    with pytest.raises(ConfigError, match="preset hardened of MAB-RFL has no option 'c_max'; the preset paper has"):
+    with pytest.raises(ConfigError, match="preset hardened of MAB-RFL has no option 'c_max'; the preset paper has it"):
         resolve(load_config(None, {"defense_options.c_max": 0.5}))
 
 

@@ -539,7 +539,7 @@ def test_a_decision_can_only_be_combined_before_the_next_round():
     shield = MabRfl()
     screening = shield.screen(Updates(range(4), cohort(4)), round=1)
     shield.screen(Updates(range(4), cohort(4, 1)), round=2)
-    with pytest.raises(StateError, match="round 1 was screened, but round 2 since"):
+    with pytest.raises(StateError, match="round 1 was screened, but round 2 came after it"):
         shield.combine(screening)
 
 

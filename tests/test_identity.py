@@ -77,7 +77,7 @@ def neutral_settings(package: Path) -> None:
             rf'(?s)(class {section}\(Section\):\n    """.*?"""\n)',
             r'\1\n    brand_new: Literal["off", "on"] = "off"\n',
         )
-    for path, options in (("mab/presets.py", "MabRflOptions"), ("mab/hardened/options.py", "HardenedOptions")):
+    for path, options in (("mab/presets.py", "MabRflOptions"), ("mab/hardened/hardened_options.py", "HardenedOptions")):
         edited(package / path, rf'(?s)(class {options}:\n    """.*?"""\n)', r"\1\n    brand_new: bool = False\n")
     for path in (path for room in ("aggregation", "attacks", "selection") for path in (package / room).glob("*.py")):
         text = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What rules, selectors and attacks share: checks of settings, and of the conditions of theorems."""
+"""Checks for rules, selectors and attacks: of settings, and of the conditions of theorems."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_positive(name: str, value: Any, *, or_zero: bool = False) -> None:
 
 
 def check_choice(name: str, value: Any, known: Collection[Any]) -> None:
-    """Refuse anything but one of the known values, and name the nearest."""
+    """Refuse anything but one of the known values; the error names the nearest."""
     if isinstance(value, bool) or value not in known:
         hint = suggest(str(value), [str(each) for each in known])
         raise ConfigError(f"{name} has no variant {value!r}{hint}")
@@ -38,7 +38,7 @@ def check_choice(name: str, value: Any, known: Collection[Any]) -> None:
 def quorum(
     rule: str, condition: str, cohort: Cohort, num_malicious: int, *, excess: int, strict: bool
 ) -> tuple[str, ...]:
-    """Return the event that tells of a broken precondition ``n >= 2f + excess``, or nothing.
+    """Return the event of a broken precondition ``n >= 2f + excess``, or nothing.
 
     Here n is the size of the cohort and f its proportional share of the malicious clients, before
     :meth:`~mabrfl.updates.Cohort.expected_malicious` keeps it below one half.

@@ -55,20 +55,20 @@ class Defense:
     Parameters
     ----------
     rule
-        Judges updates and says where the model moves: ``Cohort -> Decision``.
+        Judges updates and decides on the model's step: ``Cohort -> Decision``.
     selector
-        Says who takes part: ``Candidates -> ids``; everybody by default.
+        Chooses the clients of a round: ``Candidates -> ids``; everybody by default.
     seed
         Root of all random streams of the defense.
     name
-        How records and attackers with full knowledge call it.
+        Its name in records, and for attackers with full knowledge.
     beliefs
         The counts B_k and M_k to start from; Beta(1, 1) for everybody by default.
     reset_beliefs
         Forget all judgements at the start of each round.
     dimension
-        The length of the model's weight vector. Declare it where updates come one by one from clients;
-        otherwise it is fixed by the first updates judged, as their precision is.
+        The length of the model's weight vector. Declare it if clients send their updates one by one; otherwise the
+        first judged updates fix it, like their precision.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class Defense:
         self._beliefs = beliefs if beliefs is not None else Beliefs()
         self._reset_beliefs = reset_beliefs
         self._progress = DefenseProgress(dimension=dimension)
-        self._layout: Layout | None = None  # not part of the state: nothing that is remembered depends on it
+        self._layout: Layout | None = None  # not part of the state: no later round depends on it
 
     @property
     def reputation(self) -> dict[ClientId, tuple[float, float]]:
@@ -108,15 +108,15 @@ class Defense:
         return self._beliefs.as_dict()
 
     def select(self, client_ids: Sequence[ClientId], *, round: int) -> list[ClientId]:
-        """Choose who takes part in a round.
+        """Choose the clients of a round.
 
-        Until the round is judged, the same call gives the same answer. After it, :meth:`screen` ignores
-        what clients send that were not chosen for that round.
+        Until the round is judged, the same call gives the same answer. :meth:`screen` then ignores the updates of
+        clients that were not chosen for that round.
 
         Parameters
         ----------
         client_ids
-            Everybody who could take part.
+            All clients that could take part.
         round
             The round's number, from 1.
         """
@@ -132,7 +132,7 @@ class Defense:
         selection = chosen if isinstance(chosen, Selection) else Selection(chosen)
         strangers = set(selection.ids) - set(ids)
         if strangers:
-            raise ConfigError(f"the selector chose ids that are no candidates: {sorted(map(str, strangers))[:5]}")
+            raise ConfigError(f"the selector chose ids that are not candidates: {sorted(map(str, strangers))[:5]}")
         chosen_ids = canonical(set(selection.ids))
         self._progress = replace(
             self._progress,
@@ -145,7 +145,7 @@ class Defense:
         return chosen_ids
 
     def screen(self, updates: Updates, *, round: int) -> Screening:
-        """Stage 4: check and judge what the selected clients sent; beliefs do not change yet.
+        """Stage 4: check and judge the updates of the selected clients; beliefs do not change yet.
 
         Updates may come with a layout or without. A layout that differs from an earlier round's is an error.
         """
@@ -178,7 +178,7 @@ class Defense:
         return Screening(_verdicts(cohort, decision, intake), int(round), cohort, decision, events)
 
     def _reputation_of(self, senders: Sequence[ClientId]) -> dict[ClientId, tuple[float, float]]:
-        """Return what is believed of these clients and of all who could have been selected last, or of everybody."""
+        """Return the beliefs about these clients and the last candidates; about everybody if there was no selection."""
         candidates = self._progress.candidates or tuple(self._beliefs.as_dict())
         ids = canonical({*candidates, *senders})
         return {
@@ -186,7 +186,7 @@ class Defense:
         }
 
     def _only_selected(self, updates: Updates, round_number: int) -> tuple[Updates, tuple[str, ...]]:
-        """Leave out what clients sent that were not selected for this round, if anybody was."""
+        """Leave out the updates of clients that were not selected for this round, if there was a selection."""
         progress = self._progress
         if progress.selected_round != round_number:
             return updates, ()
@@ -212,7 +212,9 @@ class Defense:
     def combine(self, screening: Screening) -> Outcome:
         """Stage 6: the step that the rule decided on."""
         if screening.round != self._progress.last_round:
-            raise StateError(f"round {screening.round} was screened, but round {self._progress.last_round} since")
+            raise StateError(
+                f"round {screening.round} was screened, but round {self._progress.last_round} came after it"
+            )
         decision, cohort, events = screening.decision, screening.cohort, screening.events
         width = cohort.matrix.shape[1] if len(cohort) else self._progress.dimension or cohort.matrix.shape[1]
         step: Floats = np.zeros(width, dtype=cohort.matrix.dtype)
@@ -251,7 +253,7 @@ class Defense:
         Raises
         ------
         StateError
-            If it is the state of another defense, seed or options, or malformed; nothing has changed then.
+            If the state belongs to another defense, seed or options, or is malformed; nothing changes then.
         """
         if dict(state).get("format") != STATE_FORMAT:
             raise StateError(f"not a state of a defense in format {STATE_FORMAT}")
@@ -267,7 +269,7 @@ class Defense:
 
 
 def _same_layout(before: Layout | None, now: Layout | None) -> Layout | None:
-    """Return the layout that is known; refuse one that differs from that of an earlier round."""
+    """Return the known layout; refuse one that differs from an earlier round's."""
     if before is None or now is None:
         return before or now
     if before != now:
@@ -283,7 +285,7 @@ def _check_round(number: Any) -> None:
 
 
 def _checked(decision: Any, cohort: Cohort) -> Decision:
-    """Refuse what a rule of the user's own must not return, before anybody is judged by it."""
+    """Refuse a malformed decision of a rule, before it has any effect."""
     if not isinstance(decision, Decision):
         raise ConfigError(f"a rule must return a Decision; got {type(decision).__name__} (a forgotten return?)")
     for name, given in (("reasons", decision.reasons), ("evidence", decision.evidence)):

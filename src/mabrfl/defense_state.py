@@ -1,4 +1,4 @@
-"""The progress of a defense, which it remembers beside beliefs, and how states are restored as a whole."""
+"""The progress of a defense, which is part of its state, and :func:`restore` for several states at once."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class DefenseProgress:
     last_round
         The last round that was judged; 0 before the first.
     population
-        How many clients could have been selected last.
+        How many clients could be selected in the last selection.
     dimension, precision
-        Length and type of the updates, fixed by the first that were judged.
+        Length and type of the updates, fixed by the first judged ones.
     candidates
-        The clients that could have been selected last.
+        The clients that could be selected in the last selection.
     selected_round, selected, events
-        The round for which clients were selected last, these clients, and the selector's events.
+        Of the last selection: its round, the clients it selected, and the selector's events.
     """
 
     last_round: int = 0
@@ -45,7 +45,7 @@ class DefenseProgress:
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
-        """The precision as NumPy has it."""
+        """The precision as a NumPy type."""
         return None if self.precision is None else np.dtype(self.precision)
 
     def as_dict(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class DefenseProgress:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> DefenseProgress:
-        """Return what :meth:`as_dict` wrote; anything else is refused."""
+        """Return the progress that :meth:`as_dict` wrote; refuse anything else."""
         numbers = {name: _whole(name, state[name]) for name in ("last_round", "population", "selected_round")}
         dimension = None if state["dimension"] is None else _whole("dimension", state["dimension"])
         if state["precision"] not in _PRECISIONS:
@@ -81,9 +81,9 @@ def _whole(name: str, value: Any) -> int:
 
 
 def restore(parts: Sequence[tuple[Any, Mapping[str, Any]]]) -> None:
-    """Load each part's state, or none: if one is refused, those loaded before it get their old state back.
+    """Load the states of all parts, or of none: if a part refuses its state, the others get their old state back.
 
-    Parts that do not keep a state are passed over.
+    Parts without a state are skipped.
     """
     stateful = [(part, dict(state)) for part, state in parts if isinstance(part, Stateful)]
     before = [(part, part.state_dict()) for part, _ in stateful]

@@ -1,4 +1,4 @@
-"""The model at the server, and how it moves: weights by the step of a round, buffers by the clients' median.
+"""The model at the server. A round adds its step to the weights, and sets buffers to the clients' median.
 
 Buffers are floating-point arrays beside the weights, such as BatchNorm's running statistics.
 """
@@ -57,7 +57,7 @@ def merge_buffers(rows: Floats, otherwise: Floats | None = None) -> Floats:
     rows
         ``(n, b)`` array, a row per accepted client.
     otherwise
-        The result if no row is left: normally the buffers as they were.
+        The result if no row is left: normally the old buffers.
 
     Examples
     --------

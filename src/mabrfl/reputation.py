@@ -1,4 +1,4 @@
-"""Beta beliefs about clients: how often each was found benign (B) and malicious (M)."""
+"""Beta beliefs about clients: how often each was judged benign (B) and malicious (M)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ _PAIR = 2
 
 @dataclass(frozen=True)
 class Reaction:
-    """How beliefs react to a verdict; the default is the paper's rule, which never forgets.
+    """The change of beliefs by a verdict; the default is the paper's rule, which never forgets.
 
-    With ``credit`` s of the verdict (its amount), an acceptance makes ``B = B * keep_good**s + s`` and
-    ``M = M * forgive**s``; a rejection, or an acceptance on suspicion (negative
-    credit), ``B = B * strike**s`` and ``M = M + s``. So good conduct of long
-    ago counts for at most ``1 / (1 - keep_good)``, and a few bad rounds in a row outweigh it.
+    With s, the absolute value of the verdict's ``credit``, an acceptance gives ``B = B * keep_good**s + s`` and
+    ``M = M * forgive**s``. A rejection, or an acceptance on suspicion (negative credit), gives ``B = B * strike**s``
+    and ``M = M + s``. So B stays below ``1 / (1 - keep_good)``, and a few bad rounds in a row outweigh it.
     """
 
     keep_good: float = 1.0
@@ -46,7 +45,7 @@ class Reaction:
 
 
 _LEAST = 0.01
-"""Beliefs never quite reach certainty: below this, counts are not scaled down any further."""
+"""Counts below this are not scaled down further: beliefs never reach certainty."""
 
 
 class Beliefs:
@@ -55,11 +54,11 @@ class Beliefs:
     Parameters
     ----------
     prior_benign, prior_malicious
-        What is believed of a client before it was ever judged; Beta(1, 1) is "anything".
+        The belief about a client before its first verdict; Beta(1, 1) is uniform.
     newcomer
-        The same for clients that join after the first ones, if they are to start on probation.
+        The same for clients that join later, if they start with less trust.
     reaction
-        How a verdict changes them.
+        How a verdict changes the beliefs.
 
     Examples
     --------
@@ -92,7 +91,7 @@ class Beliefs:
         self._counts: dict[ClientId, tuple[float, float]] = {}
 
     def know(self, ids: Iterable[ClientId]) -> None:
-        """Add clients that were not known before: the first ones with the prior belief, later ones as newcomers."""
+        """Add unknown clients: the first ones with the prior belief, later ones as newcomers."""
         prior = self._newcomer if self._counts else self._prior
         for client in ids:
             self._counts.setdefault(client, prior)
@@ -108,7 +107,7 @@ class Beliefs:
             self._counts[client] = self._react(*self._counts[client], verdict)
 
     def of(self, ids: Iterable[ClientId]) -> NDArray[np.float64]:
-        """Return the ``(n, 2)`` counts (B, M) of these clients; as they would begin, for unknown ones."""
+        """Return the ``(n, 2)`` counts (B, M) of these clients; unknown ones have the counts they would start with."""
         prior = self._newcomer if self._counts else self._prior
         return np.array([self._counts.get(client, prior) for client in ids], dtype=np.float64).reshape(-1, 2)
 
@@ -122,7 +121,7 @@ class Beliefs:
         return {"ids": ids, "counts": self.of(ids)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore beliefs; anything malformed is refused as a whole."""
+        """Restore beliefs; a malformed state is refused as a whole."""
         ids = [as_client_id(client) for client in state["ids"]]
         counts = np.asarray(state["counts"], dtype=np.float64)
         if counts.shape != (len(ids), _PAIR) or len(set(ids)) != len(ids):

@@ -125,7 +125,7 @@ MISTAKES: dict[str, tuple[list[str], int, str]] = {
     "pictures into a file": (["plot", "small", "--out", "file"], USAGE, "--out: 'file' is a file"),
     "a table into a folder": (["table", "small", "--out", "small"], OUTPUT, "cannot write 'small'"),
     "a page below a file": (["report", "small", "--out", "file/x.html"], OUTPUT, "cannot write 'file/x.html'"),
-    "packing over a file": (["pack", "small", "file"], OUTPUT, "exists and is no packed results file"),
+    "packing over a file": (["pack", "small", "file"], OUTPUT, "exists and is not a packed results file"),
     "packing nothing": (["pack", "nowhere", "x.json.gz"], STATE, "there are no results"),
     "an option twice": (["table", "small", "--format", "csv", "--format", "latex"], USAGE, "was given 2 times"),
 }

@@ -14,7 +14,7 @@ from flower_grid import MemoryGrid, evaluating, honest, key_name, model, round_i
 from mabrfl.errors import OutputError, StateError
 from mabrfl.flower import MabRflStrategy, RobustStrategy
 from mabrfl.flower.state_folder import StateFolder
-from mabrfl.recording.audit import read_audit, standing, verify
+from mabrfl.recording.audit import read_audit, valid_rows, verify
 from mabrfl.recording.checkpoint import newest_document
 
 NODES = range(1, 9)
@@ -247,7 +247,7 @@ def test_what_a_crash_leaves_in_the_audit_stays_and_is_told_as_undone(tmp_path):
 
 def decisions(path):
     kept = ("round", "client", "verdict", "reason", "evidence", "reputation_before", "reputation_after", "figures")
-    rows = [row for row in standing(read_audit(path)) if row["kind"] in ("reply", "round")]
+    rows = [row for row in valid_rows(read_audit(path)) if row["kind"] in ("reply", "round")]
     return [{key: row.get(key) for key in kept} for row in rows]
 
 

@@ -9,7 +9,7 @@ import pytest
 from mabrfl.cli.main import main
 from mabrfl.errors import StateError
 from mabrfl.recording import checkpoint
-from mabrfl.recording.audit import START, AuditLog, read_audit, safe_text, standing, verify
+from mabrfl.recording.audit import START, AuditLog, read_audit, safe_text, valid_rows, verify
 from mabrfl.recording.checkpoint import save_checkpoint
 from mabrfl.recording.folder import lock
 
@@ -117,9 +117,9 @@ def test_what_was_written_after_the_mark_stays_and_no_longer_stands(audit):
     rows = list(read_audit(audit))
     assert [row["kind"] for row in rows] == ["reply"] * 5 + ["back"]
     assert (rows[-1]["after"], rows[-1]["round"], rows[-1]["undone"]) == (3, 3, 2)
-    assert [row["seq"] for row in standing(rows)] == [1, 2, 3, 6]
+    assert [row["seq"] for row in valid_rows(rows)] == [1, 2, 3, 6]
     assert verify(audit).problem is None
-    assert verify(audit).told.undone == {4, 5}
+    assert verify(audit).history.undone == {4, 5}
 
 
 def test_going_back_twice_undoes_nothing_twice(audit):
@@ -127,7 +127,7 @@ def test_going_back_twice_undoes_nothing_twice(audit):
     assert go_back(audit, 3) == 0
     assert audit.read_bytes().count(b"\n") == 6
     assert go_back(audit, 2) == 1
-    assert [row["seq"] for row in standing(read_audit(audit))] == [1, 2, 6, 7]
+    assert [row["seq"] for row in valid_rows(read_audit(audit))] == [1, 2, 6, 7]
 
 
 def test_a_line_torn_at_any_byte_is_the_only_thing_cut_and_it_is_told(audit):
@@ -160,7 +160,7 @@ def test_a_line_that_goes_back_to_nowhere_is_found(audit, after):
     log = AuditLog.open(audit, mark_of(audit, 5))
     log.append({"kind": "back", "round": 1, "after": after})
     log.close()
-    assert verify(audit).problem == "line 6: goes back to no line before it"
+    assert verify(audit).problem == "line 6: does not go back to an earlier line"
 
 
 def test_a_mark_of_another_audit_is_refused_and_nothing_is_removed(audit):

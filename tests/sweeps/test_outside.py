@@ -176,7 +176,7 @@ def test_a_worker_that_was_killed_is_no_failure_of_its_cell(tmp_path: Path) -> N
     assert (failures(tmp_path / "r"), journal.ends) == ([], ["killed", "killed"])
     assert [cell.key for cell in progress.killed] == [wanted.cells[0].key]
     assert len(journal.notes) == 2
-    assert all(note.endswith("died (exit code -9); was it killed for want of memory?") for note in journal.notes)
+    assert all(note.endswith("died (exit code -9); was it killed because memory ran out?") for note in journal.notes)
     (tmp_path / "mended").touch()
     assert run(wanted, tmp_path / "r", workers=2).count("done") == 2
     run(wanted, tmp_path / "whole")

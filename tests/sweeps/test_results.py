@@ -119,7 +119,7 @@ def test_a_packed_file_is_strict_json_without_weights_and_small(packed: Path) ->
 def test_packing_replaces_packed_results_and_nothing_else(sweep: Path, packed: Path, tmp_path: Path) -> None:
     pack(sweep, packed)
     (tmp_path / "letter.txt").write_text("mine")
-    with pytest.raises(OutputError, match="exists and is no packed results file"):
+    with pytest.raises(OutputError, match="exists and is not a packed results file"):
         pack(sweep, tmp_path / "letter.txt")
     assert (tmp_path / "letter.txt").read_text() == "mine"
     assert sorted(os.listdir(tmp_path)) == ["letter.txt", "small.json.gz"]

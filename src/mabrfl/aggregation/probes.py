@@ -1,4 +1,4 @@
-"""Rules that only measure: plain averaging that also reports on the updates it averages."""
+"""Rules that measure: plain averaging that also reports on the updates."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mabrfl.updates import Cohort, Decision
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarityProbe:
-    r"""Federated averaging that reports how alike the updates are (Fig. 1b of the paper).
+    r"""Federated averaging that reports the similarity of the updates (Fig. 1b of the paper).
 
     The facts are, over all pairs of updates g_i, g_j: ``largest_cosine`` and ``mean_cosine``; ``largest_distance``
-    and ``mean_distance``, the Euclidean distance :math:`\|g_i - g_j\|`; and the same between unit vectors, which
-    says no more than the cosine, :math:`\|u_i - u_j\| = \sqrt{2 - 2 \cos_{ij}}`: ``smallest_unit_distance`` and
-    ``mean_unit_distance``.
+    and ``mean_distance``, the Euclidean distance :math:`\|g_i - g_j\|`; ``smallest_unit_distance`` and
+    ``mean_unit_distance``, the same between unit vectors, which follows from the cosine:
+    :math:`\|u_i - u_j\| = \sqrt{2 - 2 \cos_{ij}}`.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class SimilarityProbe:
 
 
 def similarity(cohort: Cohort) -> dict[str, float]:
-    """Return how alike the updates of a cohort are; nothing if there are no two that have a direction."""
+    """Return the similarity of a cohort's updates; nothing if fewer than two have a direction."""
     pairs = np.triu_indices(len(cohort), k=1)
     cosines: NDArray[np.float64] = cohort.cosines[pairs]
     usable = np.isfinite(cosines)

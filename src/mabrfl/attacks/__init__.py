@@ -1,28 +1,29 @@
-"""Attacks: each turns an :class:`AttackerView` into what the malicious clients send.
+"""Attacks: each turns an :class:`AttackerView` into the updates of the malicious clients.
 
 ======================================= ============ ==============================================
-attack                                  knowledge    what the attackers send
+attack                                  knowledge    updates of the attackers
 ======================================= ============ ==============================================
-:class:`LabelFlip`                      agnostic     training results on flipped labels, each its own
+:class:`LabelFlip`                      agnostic     training on flipped labels, each its own
 :class:`SignFlip`, :class:`Gaussian`    agnostic     reversed updates, noise; each its own
 :class:`LIE`, :class:`IPM`              partial      the benign mean, shifted or reversed
 :class:`Mimic`                          partial      copies of one benign update
 :class:`MinMax`, :class:`MinSum`        partial      the benign mean, moved as far as a distance bound allows
-:class:`AgrKrum`                        full         the benign mean, moved as far as Krum still chooses it
+:class:`AgrKrum`                        full         the benign mean, moved as far as Krum accepts it
 :class:`Bridge`, :class:`Frame`         partial      the benign mean; copies of one victim for the whole run
 :class:`Hub`                            agnostic     the last public step
 :class:`SplitSybils`, :class:`Decoy`    partial      a push against the benign mean, in groups or behind decoys
 :class:`JitteredSybils`                 partial      a push hidden in noise, mutual cosine as chosen
-:class:`OrthogonalDrift`                agnostic     one random direction all along, hidden in noise
-:class:`Magnitude`                      agnostic     honest updates, far too long
+:class:`OrthogonalDrift`                agnostic     one random direction for the whole run, in noise
+:class:`Magnitude`                      agnostic     honest updates times a large factor
 :class:`Sleeper`, :class:`OnOff`        the inner's  honest updates in some rounds, another attack in the others
 :class:`Whitewash`                      the inner's  another attack, under a new identity after each rejection
-:class:`Braggart`                       the inner's  another attack, with claims of far more examples
-:class:`Backdoor`                       agnostic     training results on pictures with a mark, each its own
+:class:`Braggart`                       the inner's  another attack, with false numbers of examples
+:class:`Backdoor`                       agnostic     training on pictures with a mark, each its own
 :class:`AgrMabRfl`                      full         the most harmful rows that a copy of the real defense accepts
 ======================================= ============ ==============================================
 
-:mod:`mabrfl.attacks.selftest` measures what an attack does to plain averaging.
+Start with :class:`Attack` to write one of your own. :mod:`mabrfl.attacks.selftest` measures the harm of an attack
+to plain averaging.
 """
 
 from mabrfl.attacks.backdoor import Backdoor

@@ -1,4 +1,4 @@
-"""Directions, and rows that lean towards them by a chosen cosine: what sybils with noise are made of."""
+"""Directions, and rows with a chosen cosine to them: the parts of sybils with noise."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def unit(vector: Floats) -> Vector | None:
 
 
 def random_unit(rng: np.random.Generator, width: int, away_from: Sequence[Vector] = ()) -> Vector:
-    """Return a random direction at right angles to these unit vectors, which are so to each other.
+    """Return a random direction orthogonal to these unit vectors, which must be orthogonal to each other.
 
-    Zeros if there is no direction left, as in a model with fewer parameters than that.
+    Zeros if no direction is left, as in a model with fewer parameters than vectors.
     """
     drawn = rng.standard_normal(width)
-    for _ in range(2):  # once more, for what rounding left
+    for _ in range(2):  # the second time removes what rounding left
         for axis in away_from:
             drawn -= (drawn @ axis) * axis
     left = unit(drawn) if width > len(away_from) else None
@@ -59,7 +59,7 @@ def random_unit(rng: np.random.Generator, width: int, away_from: Sequence[Vector
 def leaning(axis: Vector, noise: Vector, cosine: float) -> Vector:
     r"""Return the unit vector :math:`c\,a + \sqrt{1 - c^2}\,n`, whose cosine with the axis is c.
 
-    Two of them with the same c and noises at right angles to each other have the cosine :math:`c^2`.
+    Two of them with the same c and orthogonal noises have the cosine :math:`c^2`.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def noise_of(
 
 
 def each_sends(view: AttackerView, row: Callable[[int, ClientId], Vector]) -> Floats:
-    """Return one row per attacker, made one after the other in float64, as ``row(place, client)``."""
+    """Return one row per attacker: ``row(place, client)``, computed one at a time in float64."""
     rows = np.empty(view.shape, dtype=view.global_weights.dtype)
     for place, client in enumerate(view.attackers):
         rows[place] = bounded(row(place, client), rows.dtype)
@@ -86,7 +86,7 @@ def each_sends(view: AttackerView, row: Callable[[int, ClientId], Vector]) -> Fl
 
 
 def benign_course(view: AttackerView) -> tuple[Vector, float] | None:
-    """Return where the benign clients go: the direction of their mean, and their median length.
+    """Return the direction of the mean benign update, and the median benign length.
 
     None if there is no benign update, or if their mean is zero.
     """

@@ -1,4 +1,4 @@
-"""The small network of the self-test: one hidden layer, many copies side by side, NumPy alone."""
+"""The small network of the self-test: one hidden layer, many copies trained together, NumPy alone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _forward(weights: Floats, inputs: Floats) -> tuple[Floats, Floats]:
 
 
 def train(weights: Floats, inputs: Floats, labels: Labels, rng: np.random.Generator) -> Floats:
-    """Train all clients side by side from the same weights; return their updates ``(n, d)``."""
+    """Train all clients together from the same weights; return their updates ``(n, d)``."""
     local = np.tile(weights, (len(inputs), 1))
     targets = np.eye(CLASSES, dtype=local.dtype)[labels]
     for _ in range(EPOCHS):
@@ -67,5 +67,5 @@ def _gradient(weights: Floats, inputs: Floats, targets: Floats) -> Floats:
 
 
 def predicted(weights: Floats, inputs: Floats) -> Labels:
-    """Return the classes that one network takes these inputs for."""
+    """Return the classes that one network predicts for these inputs."""
     return np.asarray(_forward(weights[None, :], inputs[None])[1].argmax(axis=2)[0])

@@ -6,8 +6,8 @@ direction, and search for the largest :math:`\gamma` that passes. With the benig
 
 .. math:: \|g_i - \tilde g\|^2 = \|y_i\|^2 - 2 \gamma \, y_i \cdot \Delta + \gamma^2 \|\Delta\|^2,
 
-so one Gram matrix and one product with :math:`\Delta` are all that is ever asked of the long vectors, and a
-step of the search costs :math:`O(n^2)`, whatever the size of the model.
+so the long vectors are needed for one Gram matrix and one product with :math:`\Delta` only. A step of the search
+costs :math:`O(n^2)`, whatever the size of the model.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def halving_search(passes: Callable[[float], bool], *, start: float, tolerance: 
 
 
 def perturbation(rows: Floats, centre: Floats, direction: Direction, ddof: int = 0) -> Floats:
-    """Return the direction in which the mean is moved, away from where the benign clients go.
+    """Return the direction in which the mean is moved, away from the benign direction.
 
     ``"std"``: minus the coordinate-wise deviation; ``"unit"``: minus the mean, scaled to length 1;
     ``"sign"``: minus the signs of the mean.
@@ -91,10 +91,10 @@ class Geometry:
 
     @classmethod
     def of(cls, rows: Floats, norms: NDArray[np.float64], direction: Floats) -> Geometry:
-        """Measure the rows; the only place here that touches long vectors more than once."""
+        """Measure the rows; only this function reads the long vectors more than once."""
         inner = vectors.gram(rows, norms)
         length = float(vectors.row_norms(direction[None, :])[0])
-        # Scaled by a power of two, which changes no digit, large rows times a large direction do not overflow.
+        # A power of two as scale changes no digit, and prevents overflow of large rows times a large direction.
         exponent = int(np.frexp(length)[1])
         along = np.ldexp(vectors.products(rows, np.ldexp(direction, -exponent)), exponent)
         to_mean = np.diag(inner) - 2 * inner.mean(axis=1) + inner.mean()
@@ -106,7 +106,7 @@ class Geometry:
         return np.clip(squares, 0, None)
 
     def with_copies(self, factor: float, copies: int) -> NDArray[np.float64]:
-        """Return all squared distances once that many copies of the point join; the copies come first."""
+        """Return all squared distances after that many copies of the point are added; the copies come first."""
         count = copies + len(self.between)
         distances = np.zeros((count, count))
         distances[copies:, copies:] = self.between
@@ -117,7 +117,7 @@ class Geometry:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Search(Attack):
-    """What the searching attacks have in common: the direction and the search's start and end."""
+    """Base of the attacks that search: the direction, and the start and end of the search."""
 
     direction: Direction = "std"
     gamma_init: float = 10.0
@@ -134,11 +134,11 @@ class Search(Attack):
         check_choice("ddof", self.ddof, (0, 1))
 
     def passes(self, geometry: Geometry, view: AttackerView) -> Callable[[float], bool]:
-        """Return the test that the search runs against."""
+        """Return the test that a factor must pass."""
         raise NotImplementedError(f"{type(self).__name__} must define passes(geometry, view)")
 
     def gamma(self, geometry: Geometry, view: AttackerView) -> float:
-        """Return the factor that the search ends with."""
+        """Return the factor at the end of the search."""
         if geometry.squared_length == 0:
             return 0.0
         return halving_search(self.passes(geometry, view), start=self.gamma_init, tolerance=self.tolerance)

@@ -1,4 +1,4 @@
-"""Mean, deviation and finite rows of updates: what the colluding attacks are made of."""
+"""Mean, deviation and finite rows of updates: the parts of the colluding attacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mabrfl.updates import Floats
 
 
 def bounded(values: NDArray[Any], dtype: np.dtype[Any]) -> Floats:
-    """Return values in a narrower type, with what would become infinite set to the largest number."""
+    """Return values in a narrower type; values that would become infinite become the largest finite number."""
     largest = np.finfo(dtype).max
     return np.asarray(np.clip(values, -largest, largest), dtype=dtype)
 
@@ -24,7 +24,7 @@ def column_mean(part: Floats) -> NDArray[np.float64]:
 
 
 def column_std(part: Floats, ddof: int) -> NDArray[np.float64]:
-    """Deviation of each column, in float64; zero where there are too few rows to have one."""
+    """Deviation of each column, in float64; zero if there are too few rows."""
     if len(part) <= ddof:
         return np.zeros(part.shape[1])
     return np.asarray(np.std(part, axis=0, dtype=np.float64, ddof=ddof))
@@ -36,7 +36,7 @@ def mean(matrix: Floats) -> Floats:
 
 
 def std(matrix: Floats, ddof: int = 0) -> Floats:
-    """Coordinate-wise deviation of the rows; zeros if there are too few rows to have one."""
+    """Coordinate-wise deviation of the rows; zeros if there are too few rows."""
     return vectors.coordinatewise(matrix, lambda part: column_std(part, ddof))
 
 
@@ -48,7 +48,7 @@ def finite_benign(view: AttackerView) -> tuple[NDArray[np.intp], NDArray[np.floa
 
 
 def take(matrix: Floats, rows: NDArray[np.intp]) -> Floats:
-    """Return these rows; the matrix itself, not a copy, if they are all of it."""
+    """Return these rows; the matrix itself, not a copy, if they are all of its rows."""
     return matrix if len(rows) == len(matrix) else matrix[rows]
 
 

@@ -1,4 +1,4 @@
-"""A backdoor: the model works as it should, until a picture bears the attackers' mark."""
+"""A backdoor: the model works as it should, except on pictures with the attackers' mark."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class Backdoor(Attack):
 
     .. math:: x_{ij} \mapsto v \;\; \text{for the } m \times m \text{ pixels of a corner}, \qquad l \mapsto target
 
-    The harm does not show in the accuracy. It is the attack success rate: the share of the test images of other
-    classes that are taken for the target class once they bear the mark.
+    The accuracy does not show the harm; the attack success rate does: the share of the test images of other
+    classes that are classified as the target class when they have the mark.
 
     Parameters
     ----------
     target
-        The class that marked pictures are to be taken for.
+        The class that the model should predict for marked pictures.
     share
-        Which part of an attacker's examples bear the mark; drawn once.
+        The share of an attacker's examples with the mark; drawn once.
     size
-        m: the side of the square in pixels. Of data that are no pictures the first m² features are set instead.
+        m: the side of the square in pixels. For data that are not pictures, the first m² features are set instead.
     value
         v; white by default: 255 for pixels that are whole numbers, 1 for others.
     corner
         Where the square is.
     boost
-        Factor on what the attackers send. With n clients of which one attacks, n replaces the averaged
-        model by the attacker's (Bagdasaryan et al.); 1 leaves the updates as training gave them.
+        Factor on the attackers' updates. With n clients and one attacker, n replaces the averaged model by the
+        attacker's (Bagdasaryan et al.); 1 leaves the updates unchanged.
 
     References
     ----------
@@ -71,7 +71,7 @@ class Backdoor(Attack):
             check_positive("value", self.value, or_zero=True)
 
     def marked(self, inputs: NDArray[Any]) -> NDArray[Any]:
-        """Return copies of these inputs that bear the mark."""
+        """Return copies of these inputs with the mark."""
         whole = np.issubdtype(inputs.dtype, np.integer)
         value = self.value if self.value is not None else 255 if whole else 1
         if whole and (value != int(value) or value > np.iinfo(inputs.dtype).max):
@@ -102,13 +102,13 @@ class Backdoor(Attack):
     def goal(
         self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int
     ) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Return the examples of all other classes with the mark, to be taken for the target class."""
+        """Return the examples of all other classes with the mark, and the target class as their labels."""
         self._check_target(num_classes)
         others = labels != self.target
         return self.marked(inputs[others]), np.full(int(others.sum()), self.target, dtype=labels.dtype)
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
-        """Return what training on the marked pictures gave, enlarged."""
+        """Return the updates of training on the marked pictures, times ``boost``."""
         own = view.own_updates
         if own is None or self.boost == 1:
             return own

@@ -1,4 +1,4 @@
-"""What an attack is."""
+"""The base of all attacks, and plain functions as attacks."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from mabrfl.updates import Floats
 
 
 class Attack:
-    """Base of the attacks: says what it needs to know, and turns a view into malicious updates.
+    """Base of the attacks: it declares the knowledge it needs, and turns a view into malicious updates.
 
-    A plain function ``view -> rows`` will do as well, see :func:`as_attack`. If what an attack sees is
-    finite, so is what it sends; benign rows that are not finite are left out of every statistic.
+    A plain function ``view -> rows`` works as well, see :func:`as_attack`. An attack that sees finite numbers
+    sends finite numbers; benign rows that are not finite are left out of every statistic.
 
     Attributes
     ----------
     knowledge
-        What the attack needs to see. It is given no more than that.
+        The knowledge that the attack needs. Its view holds no more than that.
     trains
         Whether the attackers train locally (``view.own_updates``); False saves the time. See also ``trains_at``.
     poisons
         Whether they train on poisoned data (then ``poison`` is called).
     observes
         Whose updates ``view.benign`` holds, for an attack that may see them: those of the benign clients
-        ``selected`` this round, or of ``all`` benign clients (the others then train for its eyes only).
+        ``selected`` this round, or of ``all`` benign clients (the others then train only to be observed).
     """
 
     knowledge: Knowledge = Knowledge.AGNOSTIC
@@ -42,7 +42,7 @@ class Attack:
     def poison(
         self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int, rng: np.random.Generator
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the poisoned form of one attacker's training data; the arrays given are not changed."""
+        """Return the poisoned form of one attacker's training data; the given arrays are not changed."""
         del num_classes, rng
         return inputs, labels
 
@@ -59,32 +59,32 @@ class Attack:
     def goal(
         self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int
     ) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Return which test examples the attack wants to have misread, and as what; None if it has no such aim.
+        """Return the test examples that the attack wants misclassified, and the labels it wants; None without a goal.
 
-        How many of them the global model reads that way is the attack's success rate, measured every round. The
-        arrays given, inputs and labels of the test set, are not changed.
+        The share of them that the global model classifies that way is the attack success rate, measured every
+        round. The given arrays, inputs and labels of the test set, are not changed.
         """
         del inputs, labels, num_classes
         return None
 
     def new_identities(self, rejected: Sequence[ClientId], round_number: int, /) -> Collection[ClientId]:
-        """Return which of the attackers that were just rejected come back as somebody new; nobody by default.
+        """Return the rejected attackers that come back under a new identity; none by default.
 
-        Called after a round in which the server rejected some of them, which is what clients are told. From
-        the next round on the server knows those under another id, and not who they were. The attack goes
-        on to see its clients under their old numbers.
+        Called after a round in which the server rejected some attackers; the server tells each client its verdict.
+        From the next round on the server knows them under new ids and does not know the old ones. The attack
+        still sees its clients under their old numbers.
         """
         del rejected, round_number
         return ()
 
     def claims(self, examples: Sequence[int], /) -> Sequence[float]:
-        """Return how many examples the attackers say they have, given how many each has; the truth by default."""
+        """Return the numbers of examples that the attackers claim, given the true ones; the truth by default."""
         return examples
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
         """Return what the attackers send, ``(a, d)``, or None if the attack cannot act in this round.
 
-        By default what their training gave, which is all there is to do for an attack that poisons data.
+        By default the updates of their training, which is enough for an attack that poisons data.
         """
         return view.own_updates
 
@@ -99,7 +99,7 @@ _HOOKS = (
     "state_dict",
     "load_state_dict",
 )
-"""What else a callable object may have of an attack."""
+"""Methods of an attack that a callable object may have too."""
 
 
 class FunctionAttack(Attack):
@@ -152,7 +152,7 @@ def as_attack(candidate: Any) -> Attack:
 def craft(attack: Attack, view: AttackerView) -> Floats | None:
     """Return what the attackers send, checked: ``(a, d)`` floats of the model's type, or None.
 
-    The numbers themselves are the attack's own affair: NaN and infinities pass, for the server to judge.
+    The numbers are not checked: NaN and infinities pass, and the server judges them.
     """
     if not view.attackers:
         return None

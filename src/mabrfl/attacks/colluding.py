@@ -1,4 +1,4 @@
-"""Attacks of clients that collude: all of them send the same, made from the benign updates."""
+"""Attacks of clients that collude: all of them send the same update, computed from the benign updates."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ ZRule = Literal["paper", "baruch", "wrong-cdf", "release-2022"]
 def lie_factor(num_clients: int, num_malicious: int, rule: ZRule = "paper") -> float | None:
     r"""Return the attack factor z of LIE, or None where it is undefined or not positive.
 
-    With n clients of which f are malicious, and :math:`s = \lfloor n/2 + 1 \rfloor - f` benign
-    supporters needed for a majority, the rules found in the literature and in public code are
+    With n clients, f of them malicious, and :math:`s = \lfloor n/2 + 1 \rfloor - f` benign
+    supporters needed for a majority, the rules in the literature and in public code are
 
     ================== ============================================================================
     ``"paper"``        :math:`\Phi^{-1}\bigl((n - \lfloor n/2+1 \rfloor) / (n - f)\bigr)`, the MAB-RFL
                        paper with m = n - f benign clients; equal to
                        :math:`\Phi^{-1}((n-f-s)/(n-f))`, which most public code has
-    ``"baruch"``       :math:`\Phi^{-1}((n - s)/n)`, which gives the worked example of Baruch et al.
+    ``"baruch"``       :math:`\Phi^{-1}((n - s)/n)`, as in the worked example of Baruch et al.
                        (z = 1.75 for n = 50, f = 24)
     ``"wrong-cdf"``    :math:`\Phi` where :math:`\Phi^{-1}` belongs, as in some public code: 0.70 at 10 %
     ``"release-2022"`` the MAB-RFL release before February 2023: a missing bracket,
-                       :math:`\Phi^{-1}((n-f-s)/n - f)`, so never defined for f > 0
+                       :math:`\Phi^{-1}((n-f-s)/n - f)`, never defined for f > 0
     ================== ============================================================================
 
     Examples
@@ -65,27 +65,27 @@ class LIE(Attack):
 
     .. math:: \tilde g_j = \mu_j - z^{max} \sigma_j, \qquad j = 1, \dots, d
 
-    The shift hides within the spread of the benign updates. Inactive (None) in rounds without a
-    benign update to look at, and where z is undefined or not positive: with 50 clients, below three
-    attackers. At 10 % of the clients z is 0.084, and plain averaging hardly notices.
+    The shift is within the spread of the benign updates. The attack is inactive (None) in rounds without a
+    benign update, and if z is undefined or not positive: with 50 clients, below three attackers. With 10 %
+    attackers z is 0.084, and plain averaging loses almost nothing.
 
     Parameters
     ----------
     z
         A fixed factor (Baruch's own code uses 1.5), instead of a rule.
     z_rule
-        How z follows from n and f, see :func:`lie_factor`.
+        The formula for z from n and f, see :func:`lie_factor`.
     counts
-        n and f of the ``"population"`` (the paper), or of the ``"round"``: those selected.
+        Take n and f of the ``"population"`` (the paper), or of the clients selected in the ``"round"``.
     sign
         -1 as in the paper; +1 as in several libraries.
     ddof
         0: deviation with 1/b (NumPy's); 1: with 1/(b-1) (PyTorch's).
     statistics
         Mean and deviation of the ``"benign"`` updates of the round (the paper), or of the attackers'
-        ``"own"`` honest updates, which needs no knowledge of others (Baruch's own code).
+        ``"own"`` honest updates, which needs no knowledge of other clients (Baruch's own code).
     observes
-        Which benign updates are known: those ``"selected"`` this round, or of ``"all"`` benign clients.
+        Which benign updates the attack sees: of those ``"selected"`` this round, or of ``"all"`` benign clients.
 
     References
     ----------
@@ -111,11 +111,11 @@ class LIE(Attack):
         check_choice("sign", self.sign, (-1, 1))
         check_choice("ddof", self.ddof, (0, 1))
         if self.counts == "round" and self.statistics == "own" and self.z is None:
-            raise ConfigError("counts 'round' needs statistics 'benign': alone, attackers cannot count the benign")
-        if self.counts == "round" and self.observes == "all" and self.z is None:
             raise ConfigError(
-                "counts 'round' needs observes 'selected': of all benign clients some are not in the round"
+                "counts 'round' needs statistics 'benign': without it, attackers cannot count the benign clients"
             )
+        if self.counts == "round" and self.observes == "all" and self.z is None:
+            raise ConfigError("counts 'round' needs observes 'selected': not all benign clients are in the round")
         own = self.statistics == "own"
         object.__setattr__(self, "knowledge", Knowledge.AGNOSTIC if own else Knowledge.PARTIAL)
         object.__setattr__(self, "trains", own)
@@ -134,7 +134,7 @@ class LIE(Attack):
         return everyone_sends(vectors.coordinatewise(rows, shifted), view)
 
     def factor(self, view: AttackerView) -> float | None:
-        """Return z for this round, or None if there is none."""
+        """Return z for this round; None if it is undefined."""
         if self.z is not None:
             return self.z
         if self.counts == "round":
@@ -151,9 +151,9 @@ class IPM(Attack):
     Parameters
     ----------
     epsilon
-        With a share :math:`\delta` of attackers, plain averaging is slowed down by every
-        :math:`\varepsilon`, and turned round above :math:`(1 - \delta) / \delta`: 2.33 at 30 %. Hence the
-        default. A small one, say 0.1, is meant for rules that choose updates near the benign ones.
+        With a share :math:`\delta` of attackers, every :math:`\varepsilon` slows plain averaging down, and one
+        above :math:`(1 - \delta) / \delta` reverses it: 2.33 at 30 %. Hence the default. Use a small one, such as
+        0.1, against rules that choose updates near the benign ones.
 
     References
     ----------

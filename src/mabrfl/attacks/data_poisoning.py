@@ -46,14 +46,14 @@ class LabelFlip(Attack):
 
     .. math:: l \mapsto L - 1 - l, \qquad l = 0, 1, \dots, L - 1
 
-    True data poisoning: each attacker sends what its own training gave, with its own number of
-    examples, so no two of them send the same. With an odd number of classes the middle one stays.
+    True data poisoning: each attacker sends the update of its own training, with its own number of examples,
+    so no two of them send the same. With an odd number of classes the middle one stays as it is.
 
     Parameters
     ----------
     mapping
         ``"reverse"`` as above (the paper); ``"pair"`` turns l into l+1 modulo L; ``"targeted"`` turns
-        ``source`` into ``target`` and leaves the other labels alone.
+        ``source`` into ``target`` and keeps the other labels.
     source, target
         The two classes of ``"targeted"``.
 
@@ -92,7 +92,7 @@ class LabelFlip(Attack):
     def goal(
         self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int
     ) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Return the examples of ``source``, to be read as ``target``; no aim but harm with the other mappings."""
+        """Return the examples of ``source``, with ``target`` as wanted labels; None for the other mappings."""
         if self.mapping != "targeted":
             return None
         self._check_classes(num_classes)
@@ -105,5 +105,5 @@ class LabelFlip(Attack):
                 raise ConfigError(f"{name} must be a class below {num_classes}; got {label}")
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
-        """Return what training on the flipped labels gave."""
+        """Return the updates of training on the flipped labels."""
         return view.own_updates

@@ -1,7 +1,7 @@
-"""Attacks that send nothing out of place: what they harm is the standing of honest clients.
+"""Attacks that send ordinary updates, and harm the reputation of honest clients.
 
-Plain averaging hardly notices them. A defense that looks for clients who are too much alike does: it takes
-the honest clients beside the attackers for accomplices.
+They do almost nothing to plain averaging. A defense that looks for similar clients is harmed: it takes honest
+clients that are similar to the attackers for attackers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mabrfl.updates import Floats
 
 
 def with_jitter(row: Floats, view: AttackerView, purpose: str, jitter: float) -> Floats:
-    """Return one row for all attackers, each with noise of its own of ``jitter`` times the row's length."""
+    """Return one row for all attackers, each plus its own noise of ``jitter`` times the row's length."""
     if jitter == 0:
         return everyone_sends(row, view)
     common = row.astype(np.float64)
@@ -33,21 +33,21 @@ def with_jitter(row: Floats, view: AttackerView, purpose: str, jitter: float) ->
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bridge(Attack):
-    r"""Bridge: the attackers send the benign mean, which is like every honest client at once.
+    r"""Bridge: the attackers send the benign mean, which is similar to every honest update.
 
     .. math:: \tilde g_k = \hat g + \jmath \, \|\hat g\| \, n_k, \qquad \cos(\hat g, g_i) \approx
               \sqrt{\rho + (1 - \rho) / b}
 
-    for b benign updates of mean pairwise cosine :math:`\rho`. A rule that joins clients by chains of similarity
-    takes everybody in one such star for a group of sybils: 1/threshold² honest clients for one attacker.
+    for b benign updates of mean pairwise cosine :math:`\rho`. A rule that groups clients by chains of similarity
+    takes all clients that are similar to a bridge for sybils: 1/threshold² honest clients per attacker.
 
     Parameters
     ----------
     jitter
-        Length of each attacker's own noise, in lengths of the mean; 0: all send the same.
+        Length of each attacker's own noise, relative to the mean; 0: all send the same.
     senders
-        How many of the selected attackers are bridges, the first ones; the others then send their honest
-        updates. All of them by default.
+        How many of the selected attackers are bridges (the first ones); the others send their honest updates. All
+        of them by default.
 
     References
     ----------
@@ -78,20 +78,20 @@ class Bridge(Attack):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Hub(Attack):
-    r"""Hub: the attackers send the last public step of the global model, a bridge that needs no spying.
+    r"""Hub: the attackers send the last public step of the global model: a bridge without knowledge of updates.
 
     .. math:: \tilde g_k = s \, (w_t - w_{t-1}) + \jmath \, s \, \|w_t - w_{t-1}\| \, n_k
 
-    Where the model keeps its course, the last step is like every honest update of this round, as the mean of
-    them is (see :class:`Bridge`), and everybody knows it. In the first round, and after one in which the model
-    stood still, the attackers send their honest updates.
+    While the model keeps its direction, the last step is similar to every honest update of this round, like
+    their mean (see :class:`Bridge`), and it is public. In the first round, and after a round in which the model
+    did not move, the attackers send their honest updates.
 
     Parameters
     ----------
     scale
-        s: length in lengths of the last step.
+        s: length relative to the last step.
     jitter
-        Length of each attacker's own noise, in lengths of what it sends; 0: all send the same.
+        Length of each attacker's own noise, relative to its update; 0: all send the same.
     """
 
     scale: float = 1.0
@@ -104,7 +104,7 @@ class Hub(Attack):
         check_positive("jitter", self.jitter, or_zero=True)
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
-        """Return the last public step, once per attacker; honest updates where there is none."""
+        """Return the last public step, once per attacker; honest updates if there is none."""
         step = view.last_step
         if step is None or not np.any(step):
             return view.own_updates
@@ -113,25 +113,25 @@ class Hub(Attack):
 
 @dataclass(kw_only=True, eq=False)
 class Frame(Attack):
-    """Frame: all attackers copy one honest client for the whole run, to have it taken for one of them.
+    """Frame: all attackers copy one honest client for the whole run, so that the defense rejects it as a sybil.
 
-    In rounds in which the victim was not selected they send their honest updates, and earn trust. So the
-    victim looks like a sybil each time it takes part, and like nothing at all otherwise.
+    In rounds in which the victim was not selected they send their honest updates, and earn trust. So there are
+    sybils in a round exactly if the victim takes part.
 
     Parameters
     ----------
     victim
-        ``"seeded"``: drawn by seed among the benign clients of the first round that has any, and kept from
-        then on; or the id of a client.
+        ``"seeded"``: drawn by seed among the benign clients of the first round that has any, for the whole run;
+        or the id of a client.
 
     Notes
     -----
-    Differs from :class:`~mabrfl.attacks.Mimic` in that it never changes the victim for another.
+    Unlike :class:`~mabrfl.attacks.Mimic`, it never changes the victim.
 
     References
     ----------
-    The copies are those of Karimireddy, He, Jaggi, Byzantine-robust learning on heterogeneous datasets via
-    bucketing (ICLR 2022); the aim is bad-mouthing, as reputation systems know it. See F4 in ``docs/attacks.md``.
+    Copies as in Karimireddy, He, Jaggi, Byzantine-robust learning on heterogeneous datasets via
+    bucketing (ICLR 2022); the aim is bad-mouthing, known from reputation systems. See F4 in ``docs/attacks.md``.
     """
 
     victim: Literal["seeded"] | ClientId = "seeded"
@@ -145,11 +145,11 @@ class Frame(Attack):
             raise ConfigError(f"victim must be seeded or a client id; got {self.victim!r}")
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
-        """Return the victim's update, once per attacker; honest updates if it is not there."""
+        """Return the victim's update, once per attacker; honest updates if it was not selected."""
         finite, _ = finite_benign(view)
-        there = {view.benign_ids[row]: row for row in finite}
-        chosen = self._victim(view, list(there)) if self.victim == "seeded" else self.victim
-        return view.own_updates if chosen not in there else everyone_sends(view.benign[there[chosen]], view)
+        rows = {view.benign_ids[row]: row for row in finite}
+        chosen = self._victim(view, list(rows)) if self.victim == "seeded" else self.victim
+        return view.own_updates if chosen not in rows else everyone_sends(view.benign[rows[chosen]], view)
 
     def _victim(self, view: AttackerView, ids: list[ClientId]) -> ClientId | None:
         if view.round <= self._last_round:  # a new run has begun
@@ -161,7 +161,7 @@ class Frame(Attack):
         return self._chosen
 
     def state_dict(self) -> dict[str, Any]:
-        """Return who is framed."""
+        """Return the victim and the last round."""
         return {"chosen": self._chosen, "last_round": self._last_round}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:

@@ -1,4 +1,4 @@
-"""Attacks of clients that act each for itself: they need no one else's update, and share nothing."""
+"""Attacks of clients that act independently: they need no other client's update, and share nothing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mabrfl.updates import Floats
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SignFlip(Attack):
-    r"""Sign flip: each attacker trains honestly and sends its update backwards, -scale times it.
+    r"""Sign flip: each attacker trains honestly and sends -scale times its update.
 
     .. math:: \tilde g_k = - s \, g_k
 
     Parameters
     ----------
     scale
-        s; above 1 the attackers also shout.
+        s; above 1 the update is also longer than an honest one.
 
     References
     ----------
@@ -57,18 +57,18 @@ class Gaussian(Attack):
     Parameters
     ----------
     scale
-        With ``unit="own-norm"`` the length of the noise in lengths of the attacker's own honest
-        update, :math:`\sigma_k = s \|g_k\| / \sqrt d`; with ``unit="absolute"`` the deviation
+        With ``unit="own-norm"`` the length of the noise relative to the attacker's own honest update,
+        :math:`\sigma_k = s \|g_k\| / \sqrt d`; with ``unit="absolute"`` the deviation
         :math:`\sigma_k = s` of every coordinate.
     unit
-        See ``scale``. A relative one keeps its meaning from model to model.
+        See ``scale``. ``"own-norm"`` means the same for every model.
     centre
         ``"zero"``: noise alone, :math:`c_k = 0`; ``"own"``: noise on top of the honest update.
 
     Notes
     -----
-    Attackers train only where the two options need their honest update. Each has a random stream of
-    its own per round, so that no attacker's noise depends on who else was selected.
+    Attackers train only if the options need their honest update. Each has its own random stream per round, so
+    an attacker's noise does not depend on the other selected clients.
 
     References
     ----------
@@ -96,7 +96,7 @@ class Gaussian(Attack):
         sizes = self._deviations(view)
         for row, client in enumerate(view.attackers):
             centre = own[row] if own is not None and self.centre == "own" else 0.0
-            # One attacker at a time in float64: a whole float64 matrix would be the largest thing in memory.
+            # One attacker at a time in float64: a float64 matrix of all of them would need most memory.
             noise = view.rng("gaussian", client).standard_normal(view.shape[1])
             rows[row] = bounded(centre + sizes[row] * noise, rows.dtype)
         return rows
@@ -109,12 +109,12 @@ class Gaussian(Attack):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Magnitude(Attack):
-    r"""Magnitude: each attacker sends its honest update, many times as long.
+    r"""Magnitude: each attacker sends its honest update, multiplied by a large factor.
 
     .. math:: \tilde g_k = s \, g_k
 
-    Its direction is ordinary, and rules that look at directions alone let it pass. One such client in n makes
-    the mean length, and with it any step of that length, about :math:`1 + s/n` times as long.
+    Its direction is ordinary, and rules that look at directions alone accept it. One such client in n makes the
+    mean length, and any step of that length, about :math:`1 + s/n` times as long.
 
     Parameters
     ----------

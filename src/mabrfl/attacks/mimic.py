@@ -1,4 +1,4 @@
-"""Mimic: no vector is out of place, but one benign client is counted many times."""
+"""Mimic: every update is an ordinary one, but one benign client counts many times."""
 
 from __future__ import annotations
 
@@ -39,25 +39,24 @@ def spread_along_main_axis(inner: NDArray[np.float64]) -> NDArray[np.float64]:
 class Mimic(Attack):
     r"""Mimic: all attackers copy the update of one benign client, the same in every round.
 
-    Averaging then counts that client's data :math:`a + 1` times. The copies cannot be told from the
-    original, and rules that look for duplicates also punish the victim.
+    Averaging then counts that client's data :math:`a + 1` times. The copies are equal to the original, so rules
+    that look for duplicates also reject the victim.
 
     Parameters
     ----------
     victim
-        ``"seeded"``: a fixed random order of preference over the clients, of which the first that was
-        selected is copied; ``"largest-variance"``: see the notes; or the id of a client (the attack is
-        inactive in rounds in which it was not selected).
+        ``"seeded"``: the first selected client in a fixed random order; ``"largest-variance"``: see the notes; or the
+        id of a client (the attack is inactive in rounds in which it was not selected).
     warmup_rounds
-        Rounds over which ``"largest-variance"`` makes up its mind.
+        Rounds in which ``"largest-variance"`` observes the clients.
 
     Notes
     -----
-    ``"largest-variance"`` is a simplified form of the rule of the paper, which follows the direction of
-    largest variance of all updates over a warm-up with Oja's method, and fixes the victim furthest
-    out on it. Here each warm-up round takes its own direction, exactly, and a client's squared
-    distances from the mean along it are added up; the present client with the largest sum is copied, and
-    after the warm-up the sums no longer change. Those sums are the attack's only state.
+    ``"largest-variance"`` simplifies the rule of the paper. The paper estimates the direction of largest variance
+    of all updates over a warm-up with Oja's method, and chooses the client furthest along it. Here each warm-up
+    round has its own exact direction, and a client's squared distances from the mean along it are added up. The
+    selected client with the largest sum is copied. After the warm-up the sums no longer change. They are the
+    attack's only state.
 
     References
     ----------
@@ -78,7 +77,7 @@ class Mimic(Attack):
         check_whole("warmup_rounds", self.warmup_rounds, at_least=1)
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
-        """Return the victim's update, once per attacker; None if there is nobody to copy."""
+        """Return the victim's update, once per attacker; None if there is no client to copy."""
         finite, norms = finite_benign(view)
         if len(finite) == 0:
             return None
@@ -104,7 +103,7 @@ class Mimic(Attack):
             self._spread[client] = self._spread.get(client, 0.0) + float(spread)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was learnt of the clients in the warm-up."""
+        """Return the sums of the warm-up."""
         return {
             "ids": list(self._spread),
             "spread": list(self._spread.values()),

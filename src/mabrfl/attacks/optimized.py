@@ -1,4 +1,4 @@
-"""Attacks that look for the largest harm that still passes: AGR-tailored, Min-Max, Min-Sum (NDSS 2021)."""
+"""Attacks that search for the largest harm that passes a test: AGR-tailored, Min-Max, Min-Sum (NDSS 2021)."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class AgrKrum(Search):
     half_copy
         The MAB-RFL paper's rule against sybil detection: of the a selected attackers the first
         :math:`\lfloor a/2 \rfloor` send :math:`\tilde g`, the others all copy one benign update, drawn
-        each round. ``"auto"``: only if the defense is MAB-RFL, which an attack of full knowledge knows.
+        each round. ``"auto"``: only if the defense is MAB-RFL.
     gamma_init, tolerance, ddof
         Start and end of the search (see :func:`halving_search`); ``ddof`` of the deviation.
 
     Notes
     -----
-    n is the number of selected clients, and Krum's f is the total f scaled to it as the server does:
-    exactly f with full participation. The search assumes that all selected attackers send
+    n is the number of selected clients, and Krum's f is the total f scaled to it, as at the server: exactly f
+    with full participation. The search assumes that all selected attackers send
     :math:`\tilde g`, also with ``half_copy``, as the paper describes it. If no factor passes,
     the attackers send the benign mean itself (factor 0, as the authors' code does). The factor
     never exceeds twice ``gamma_init``; in a round in which the attackers outnumber Krum's
-    neighbours, every factor passes, and that is where the search ends.
+    neighbours, every factor passes, and the search ends there.
 
     References
     ----------
@@ -85,7 +85,7 @@ class AgrKrum(Search):
             scores = krum_scores(geometry.with_copies(factor, a), f)
             if chosen < a and self.target == "multi-krum":
                 return False
-            # A malicious update must be strictly better: a tie is broken by ids, not by the attacker.
+            # A malicious update must be strictly better: ids break a tie, not the attacker.
             rivals_ahead = int(np.sum(scores[a:] <= scores[0]))
             return rivals_ahead == 0 if self.target == "krum" else rivals_ahead + a <= chosen
 
@@ -111,7 +111,7 @@ class AgrKrum(Search):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MinMax(Search):
-    r"""Min-Max: the benign mean moved until it is as far from some benign update as the two furthest are apart.
+    r"""Min-Max: the benign mean, moved until its largest distance to a benign update is that of two benign updates.
 
     .. math:: \max \gamma \quad\text{s.t.}\quad \max_i \|\tilde g - g_i\|^2 \le \max_{i,j} \|g_i - g_j\|^2
 
@@ -124,8 +124,8 @@ class MinMax(Search):
 
     Notes
     -----
-    Knows the benign updates, not the defense. All attackers send the same. With a single benign update
-    there is no deviation, and they send a copy of it.
+    The attack knows the benign updates, not the defense. All attackers send the same. With a single benign
+    update there is no deviation, and they send a copy of it.
 
     References
     ----------
@@ -141,7 +141,7 @@ class MinMax(Search):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MinSum(Search):
-    r"""Min-Sum: the benign mean moved until its summed squared distances to all benign ones reach a benign one's.
+    r"""Min-Sum: the benign mean, moved until its sum of squared distances is that of a benign update.
 
     .. math:: \max \gamma \quad\text{s.t.}\quad \sum_i \|\tilde g - g_i\|^2 \le \min_i \sum_j \|g_i - g_j\|^2
 

@@ -1,15 +1,14 @@
-"""Does an attack do anything? A small federation without a defense, to find out in a second.
+"""Does an attack do harm? A small federation without a defense measures it in a second.
 
-Public implementations of attacks are often weaker than their papers, and a defense that is tested
-against an attack that does nothing looks good. So every attack here is measured against plain averaging,
-and so can yours be:
+Public implementations of attacks are often weaker than their papers, and a defense looks good against an attack
+that does nothing. So every attack here is measured against plain averaging. Measure yours too:
 
 >>> from mabrfl.attacks import SignFlip
 >>> attack_strength(SignFlip(), rounds=8).verdict
 'hurts'
 
 NumPy and scikit-learn only: the handwritten digits that come with scikit-learn, a network with one hidden
-layer, clients of which each has a dominant label, local stochastic gradient descent, averaging.
+layer, clients with a dominant label each, local stochastic gradient descent, averaging.
 """
 
 from __future__ import annotations
@@ -37,23 +36,23 @@ TEST_EXAMPLES, CLIENT_EXAMPLES = 597, 64
 
 @dataclass(frozen=True)
 class Strength:
-    """What an attack did to plain averaging: test accuracies in percent after the last round.
+    """The effect of an attack on plain averaging: test accuracies in percent after the last round.
 
     Attributes
     ----------
     clean_accuracy
         All clients are honest.
     absent_accuracy
-        The attackers send nothing: what the loss of their data alone costs.
+        The attackers send nothing: the cost of losing their data.
     attacked_accuracy
         The attackers attack.
     margin
-        How many points the attack must cost to count.
+        How many points the attack must cost to count as harm.
     inactive_rounds
         Share of the rounds in which the attack sent nothing.
     success, clean_success
-        Percent of the attack's goal (the marked pictures of a backdoor) that the attacked model, and the one of
-        honest clients, read as the attack wants; None if it has no goal.
+        Percent of the examples of the attack's goal (the marked pictures of a backdoor) that the attacked model,
+        and the model of honest clients, classify as the attack wants; None if it has no goal.
     """
 
     clean_accuracy: float
@@ -89,8 +88,8 @@ class Strength:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One small federation: how many clients and attackers, how long, and the root of its randomness."""
+class SmallFederation:
+    """The settings of one small federation: numbers of clients, attackers and rounds, data, and seed."""
 
     num_clients: int
     num_malicious: int
@@ -116,7 +115,7 @@ def attack_strength(
     repeats: int = 3,
     seed: int = 0,
 ) -> Strength:
-    """Measure what an attack costs a federation that simply averages.
+    """Measure the points of accuracy that an attack costs a federation that averages.
 
     Parameters
     ----------
@@ -125,22 +124,21 @@ def attack_strength(
     num_clients, num_malicious
         K and f. The attackers are drawn by seed, and all clients take part in every round.
     rounds
-        How long to train.
+        Rounds of training.
     dominant_share
         Share of a client's examples that have its dominant label: 0.1 is iid. See the notes.
     margin
-        How many points of accuracy it must cost to count as harm.
+        How many points of accuracy the attack must cost to count as harm.
     repeats
-        Over how many federations to average.
+        Number of federations to average over.
     seed
         Root of all randomness: data of the clients, attackers, weights, order of examples.
 
     Notes
     -----
-    What an attack costs depends on the federation, and the default is one in which attacks that hide in
-    the spread of the benign updates have a spread to hide in. Points lost, the smallest and largest of 8
-    seeds that had no part in the choice of the default (K = 20, f = 9; the order of examples alone moves an
-    accuracy by a standard deviation of 0.2):
+    The cost of an attack depends on the federation. In the default one the benign updates have a large spread,
+    which some attacks need to hide in. Points lost, smallest and largest of 8 seeds that were not used to choose
+    the default (K = 20, f = 9; the order of examples alone changes an accuracy by a standard deviation of 0.2):
 
     ============== ============ ============ ============ ============ ============ ============
     dominant share LIE          Min-Max      Min-Sum      Mimic        Gaussian     label flip
@@ -149,8 +147,8 @@ def attack_strength(
     0.5            0 to 1       1 to 3       0 to 1       1 to 5       3 to 5       26 to 34
     ============== ============ ============ ============ ============ ============ ============
 
-    So "hurts" here does not say that an attack hurts everywhere. Sign flip, IPM and AGR-tailored cost
-    more than 50 points in both.
+    So "hurts" here does not mean that an attack hurts everywhere. Sign flip, IPM and AGR-tailored cost more than
+    50 points in both.
     """
     check_whole("num_clients", num_clients, at_least=1)
     check_whole("num_malicious", num_malicious)
@@ -163,7 +161,7 @@ def attack_strength(
         raise ConfigError(f"num_malicious must be below num_clients = {num_clients}; got {num_malicious}")
     attack = as_attack(attack)
     seeds = [digest(seed, "self-test", number) for number in range(repeats)]
-    settings = [Setting(num_clients, num_malicious, rounds, dominant_share, each) for each in seeds]
+    settings = [SmallFederation(num_clients, num_malicious, rounds, dominant_share, each) for each in seeds]
     runs = [(*_baselines(setting), _run(copy.deepcopy(attack), setting)) for setting in settings]
     clean, absent, attacked = (float(np.mean([run[place].accuracy for run in runs])) for place in range(3))
     inactive = float(np.mean([run[2].inactive for run in runs]))
@@ -182,7 +180,7 @@ class _Run:
 
 
 def _reached(attack: Attack, weights: Floats) -> float | None:
-    """Return how much of an attack's goal a model reaches, in percent, on all digits; None without a goal."""
+    """Return the attack success rate in percent, on all digits; None without a goal."""
     goal = attack.goal(*_digits(), num_classes=CLASSES)
     if goal is None:
         return None
@@ -195,19 +193,19 @@ def _send_nothing(view: AttackerView) -> None:
 
 
 @cache
-def _baselines(setting: Setting) -> tuple[_Run, _Run]:
+def _baselines(setting: SmallFederation) -> tuple[_Run, _Run]:
     """Return the runs with honest and with absent attackers; the same for every attack."""
     return _run(None, setting), _run(FunctionAttack(_send_nothing), setting)
 
 
-def _run(attack: Attack | None, setting: Setting) -> _Run:
+def _run(attack: Attack | None, setting: SmallFederation) -> _Run:
     """Train one federation."""
     inputs, labels, test_inputs, test_labels = _federation(setting)
     poisoned = _poisoned(attack, setting, inputs, labels) if attack is not None and attack.poisons else (inputs, labels)
     weights = initial_weights(setting.seed)
     last_step = None
     active = 0
-    # An attack may well drive the model to infinity; the accuracy tells.
+    # An attack may drive the weights to infinity; the accuracy shows it.
     with np.errstate(all="ignore"):
         for number in range(1, setting.rounds + 1):
             data = poisoned if attack is not None and attack.poisoned_at(number) else (inputs, labels)
@@ -222,9 +220,9 @@ def _run(attack: Attack | None, setting: Setting) -> _Run:
 
 
 def _attacked(
-    attack: Attack, setting: Setting, number: int, updates: Floats, *, weights: Floats, last_step: Floats | None
+    attack: Attack, setting: SmallFederation, number: int, updates: Floats, *, weights: Floats, last_step: Floats | None
 ) -> Floats:
-    """Return what arrives at the server: the benign updates and what the attack made."""
+    """Return the rows that reach the server: the benign updates, and those of the attack."""
     attackers = setting.attackers
     honest = tuple(client for client in range(setting.num_clients) if client not in attackers)
     benign = updates[list(honest)]
@@ -255,7 +253,7 @@ def _digits() -> tuple[Floats, Labels]:
     return (inputs / 16).astype(np.float32), labels.astype(np.int64)
 
 
-def _federation(setting: Setting) -> tuple[Floats, Labels, Floats, Labels]:
+def _federation(setting: SmallFederation) -> tuple[Floats, Labels, Floats, Labels]:
     """Return the clients' inputs ``(K, m, 64)`` and labels ``(K, m)``, and the test set."""
     inputs, labels = _digits()
     order = generator(setting.seed, "test-set").permutation(len(labels))
@@ -270,7 +268,7 @@ def _federation(setting: Setting) -> tuple[Floats, Labels, Floats, Labels]:
     return inputs[chosen], labels[chosen], inputs[test], labels[test]
 
 
-def _poisoned(attack: Attack, setting: Setting, inputs: Floats, labels: Labels) -> tuple[Floats, Labels]:
+def _poisoned(attack: Attack, setting: SmallFederation, inputs: Floats, labels: Labels) -> tuple[Floats, Labels]:
     inputs, labels = inputs.copy(), labels.copy()
     for client in setting.attackers:
         rng = generator(setting.seed, "poison", client)

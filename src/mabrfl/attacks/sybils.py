@@ -1,11 +1,11 @@
-r"""Sybils that do not look alike: a common push, hidden in noise or spread over groups.
+r"""Sybils that are not similar: a common direction, hidden in noise or spread over groups.
 
-With a unit vector a that all share and a noise n of each client's own, at right angles to it,
+With a common unit vector a, and for each client its own noise n orthogonal to it,
 
 .. math:: \tilde g_k = L \, (\sqrt c \, a + \sqrt{1 - c} \, n_k), \qquad \cos(\tilde g_j, \tilde g_k) = c,
 
-so that the mutual cosine is chosen freely, up to about :math:`1/\sqrt d` for the chance likeness of two
-noises. Averaged over many clients the noise is gone, and the push, :math:`\sqrt c` of each, is left.
+so the mutual cosine can be chosen freely, up to about :math:`1/\sqrt d` from the random cosine of two noises. The
+average over many clients cancels the noise, and the push, :math:`\sqrt c` of each, is left.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from mabrfl.updates import Floats
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SplitSybils(Attack):
-    r"""Split sybils: k groups of clones that push against the benign mean, each group in its own way.
+    r"""Split sybils: k groups of copies that push against the benign mean, each group with its own noise.
 
     .. math:: \tilde g_k = s L \, (-\sqrt c \, \hat u + \sqrt{1 - c} \, n_{group(k)})
 
-    with :math:`\hat u` the direction of the benign mean, L the median benign length, and the groups' noises at
-    right angles to each other: the cosine is 1 within a group and c between groups. A screen that removes only
-    the largest group of a round lets the other k-1 through.
+    with :math:`\hat u` the direction of the benign mean, L the median benign length, and orthogonal noises of the
+    groups: the cosine is 1 within a group and c between groups. A screen that removes only the largest group of a
+    round accepts the other k-1.
 
     Parameters
     ----------
     groups
-        k. The adversary's clients are dealt out in turn, once for the whole run.
+        k. The adversary's clients are assigned in turn, once for the whole run.
     cosine
         c: cosine between two groups; each pushes with :math:`\sqrt c` of its length.
     scale
-        s: length in lengths of a benign update.
+        s: length relative to a benign update.
     noise
-        ``"fresh"``: another in each round; ``"fixed"``: the same all along.
+        ``"fresh"``: new in each round; ``"fixed"``: the same for the whole run.
     """
 
     groups: int = 3
@@ -72,11 +72,11 @@ class SplitSybils(Attack):
         check_choice("noise", self.noise, get_args(Noise))
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
-        """Return each attacker's group's row; None without a benign update."""
-        found = benign_course(view)
-        if found is None:
+        """Return the row of each attacker's group; None without a benign update."""
+        benign = benign_course(view)
+        if benign is None:
             return None
-        course, length = found
+        course, length = benign
         noises: list[Vector] = []
         for group in range(self.groups):
             noises.append(noise_of(view, "split-sybils", group, self.noise, [course, *noises]))
@@ -86,23 +86,23 @@ class SplitSybils(Attack):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JitteredSybils(Attack):
-    r"""Jittered sybils: a common push hidden in noise, so that no two are more alike than a threshold.
+    r"""Jittered sybils: a common push hidden in noise, so that all cosines stay below a threshold.
 
     .. math:: \tilde g_k = s L \, (\sqrt c \, a + \sqrt{1 - c} \, n_k)
 
-    with L the median benign length. Nothing connects two attackers whose cosine c is below a defense's
-    threshold, and yet the mean of f of them is :math:`\sqrt c \, a` and little else.
+    with L the median benign length. A defense does not link two attackers whose cosine c is below its threshold,
+    but the mean of f of them is almost :math:`\sqrt c \, a`.
 
     Parameters
     ----------
     cosine
-        c: just below what the defense takes for sybils; the paper's threshold for MNIST falls from 0.7 to 0.3.
+        c: just below the defense's threshold for sybils; the paper's for MNIST falls from 0.7 to 0.3.
     direction
-        a: ``"against-mean"``, opposite to where the benign clients go, or ``"random"``, drawn once for the run.
+        a: ``"against-mean"``, opposite to the benign mean, or ``"random"``, drawn once for the run.
     scale
-        s: length in lengths of a benign update.
+        s: length relative to a benign update.
     noise
-        ``"fresh"``: another in each round; ``"fixed"``: each client keeps its own.
+        ``"fresh"``: new in each round; ``"fixed"``: each client keeps its own.
     """
 
     cosine: float = 0.25
@@ -121,10 +121,10 @@ class JitteredSybils(Attack):
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
         """Return one row per attacker; None without a benign update."""
-        found = benign_course(view)
-        if found is None:
+        benign = benign_course(view)
+        if benign is None:
             return None
-        course, length = found
+        course, length = benign
         random = self.direction == "random"
         push = random_unit(view.lasting_rng("jittered-sybils-push"), view.shape[1]) if random else -course
 
@@ -137,22 +137,22 @@ class JitteredSybils(Attack):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OrthogonalDrift(Attack):
-    r"""Orthogonal drift: all push in one random direction, the same all along, hidden in noise.
+    r"""Orthogonal drift: all push in one random direction, the same for the whole run, hidden in noise.
 
     .. math:: \tilde g_k = s \, \|g_k\| \, (\sqrt c \, a + \sqrt{1 - c} \, n_k)
 
-    A random direction is at right angles to where the benign clients go, so that nothing in a single round
-    looks opposed to them; but it adds up from round to round, while honest differences average out. Each
-    attacker has the length of its own honest update, so it needs to know nothing.
+    A random direction is almost orthogonal to the benign mean, so no single round shows an opposition. But it adds
+    up from round to round, while honest differences average out. Each attacker takes the length of its own honest
+    update, so the attack needs no knowledge.
 
     Parameters
     ----------
     cosine
         c: cosine between two attackers.
     scale
-        s: length in lengths of the attacker's honest update.
+        s: length relative to the attacker's honest update.
     noise
-        ``"fresh"``: another in each round; ``"fixed"``: each client keeps its own.
+        ``"fresh"``: new in each round; ``"fixed"``: each client keeps its own.
 
     References
     ----------
@@ -187,29 +187,29 @@ class OrthogonalDrift(Attack):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Decoy(Attack):
-    r"""Decoy: some attackers push openly against the benign mean, and draw the screen away from the others.
+    r"""Decoy: some attackers push openly against the benign mean, so that the screen removes them and not the others.
 
     .. math:: \tilde g_k = s L \, (-p_k \, \hat u + \sqrt{1 - p_k^2} \, n_k), \qquad
               p_k = p_{decoy} \text{ or } p
 
-    with :math:`\hat u` the direction of the benign mean and L the median benign length. A screen that removes
-    one group, or splits the clients in two, spends itself on the decoys; beside them the others look ordinary.
+    with :math:`\hat u` the direction of the benign mean and L the median benign length. A screen that removes one
+    group, or splits the clients in two, removes the decoys only.
 
     Parameters
     ----------
     share
-        Which part of the adversary's clients are decoys, at least one; fixed for the run.
+        The share of the adversary's clients that are decoys, at least one; fixed for the run.
     decoy_push
         Cosine of a decoy with the reverse of the benign mean.
     push
-        The same for the others: the milder push that is to pass.
+        The same for the others: a weaker push that should pass.
     scale
-        s: length in lengths of a benign update.
+        s: length relative to a benign update.
 
     References
     ----------
     Li et al., 3DFed: adaptive and extensible framework for covert backdoor attack in federated learning (IEEE
-    S&P 2023) sends decoy models for the same end.
+    S&P 2023) sends decoy models for the same purpose.
     """
 
     share: float = 0.3
@@ -233,10 +233,10 @@ class Decoy(Attack):
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
         """Return one row per attacker; None without a benign update."""
-        found = benign_course(view)
-        if found is None:
+        benign = benign_course(view)
+        if benign is None:
             return None
-        course, length = found
+        course, length = benign
         decoys = self.decoys(view)
 
         def row(_: int, client: ClientId) -> Vector:

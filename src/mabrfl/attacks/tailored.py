@@ -1,4 +1,4 @@
-"""AGR-tailored against MAB-RFL itself: the adversary asks a copy of the real defense what would pass."""
+"""AGR-tailored against MAB-RFL: the adversary tries its updates on a copy of the real defense."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from mabrfl.checks import check_choice, check_positive, check_whole
 from mabrfl.errors import ConfigError
 from mabrfl.updates import Floats
 
-HARMLESS, TURNED_ROUND = 0.0, 2.0
-"""The smallest strength, along the benign mean as if honest, and the largest, straight against it."""
+HARMLESS, OPPOSITE = 0.0, 2.0
+"""The smallest strength (along the benign mean, as if honest), and the largest (directly against it)."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One rehearsal: what was sent, how much of it passed, and what it did.
+    """One rehearsal: the rows sent, how many were accepted, and the damage.
 
     Attributes
     ----------
     rows
-        What the attackers would send.
+        The updates that the attackers would send.
     accepted
         How many of their updates the defense accepted.
     damage
-        How far the model moves against the benign mean: minus the step's component along it.
+        The distance that the model moves against the benign mean: minus the step's component along it.
     """
 
     rows: Floats
@@ -60,37 +60,37 @@ class AgrMabRfl(Attack):
 
     .. math:: d(\gamma) = (1 - \gamma) \, \hat u + \sqrt{1 - (1 - \gamma)^2} \; w
 
-    :math:`\hat u` is the direction of the benign mean, L the median benign length, :math:`n_k` noise of each
-    attacker's own, c their mutual cosine. The strength :math:`\gamma` turns the common push from the mean itself (0)
-    over the side w (1) to straight against it (2). For each mutual cosine, the largest strength that passes is found
-    by bisection, against a copy of the server's defense with its present state; of those found, the one that does
-    most harm is sent. Where nothing passes, not even what is as good as honest, what passes for most attackers is.
+    :math:`\hat u` is the direction of the benign mean, L the median benign length, :math:`n_k` each attacker's own
+    noise, c their mutual cosine. The strength :math:`\gamma` turns the common push from the mean (0) over the side
+    direction w (1) to directly against the mean (2). For each mutual cosine, bisection finds the largest strength
+    that a copy of the server's defense, with its present state, accepts. The attackers send the most harmful of
+    these. If no strength is accepted for all attackers, they send the rows that are accepted for most of them.
 
     Parameters
     ----------
     cosines
-        The mutual cosines c to try. Small ones hide a weak push in noise, as honest clients' common part is.
+        The mutual cosines c to try. Small ones hide a weak push in noise, like the common part of honest updates.
     steps
-        Rehearsals for each of them: there are at most ``len(cosines) * steps`` in a round.
+        Rehearsals per cosine: at most ``len(cosines) * steps`` in a round.
     side
         w: ``"std"``, minus the benign deviation as in AGR-tailored, or ``"random"``, a direction drawn once for
-        the run; of both the part at right angles to the mean.
+        the run; in both cases the part orthogonal to the mean.
     scale
-        s: length in lengths of a benign update; by default what the preset ``hardened`` lets through unclipped.
+        s: length relative to a benign update; the preset ``hardened`` does not clip the default.
     noise
-        ``"fresh"``: another in each round; ``"fixed"``: each attacker keeps its own.
+        ``"fresh"``: new in each round; ``"fixed"``: each attacker keeps its own.
 
     Notes
     -----
-    It looks one round ahead: what passes today may add up to what is noticed tomorrow, where there is a memory.
+    It looks one round ahead: a defense with a memory may notice the sum of several rounds later.
 
-    It works against every defense, since it only asks what is accepted; against one that accepts everybody it
-    turns straight round.
+    It works against every defense, because it only needs the verdicts. Against a defense that accepts everybody it
+    sends the strength 2.
 
     References
     ----------
-    The optimisation of Shejwalkar, Houmansadr, Manipulating the Byzantine (NDSS 2021), with the real
-    defense of Wan et al., MAB-RFL (IJCAI 2022) in place of Krum.
+    The optimisation of Shejwalkar, Houmansadr, Manipulating the Byzantine (NDSS 2021), with the real defense
+    of Wan et al., MAB-RFL (IJCAI 2022) in place of Krum.
     """
 
     cosines: Sequence[float] = (0.9, 0.5, 0.25, 0.1, 0.05, 0.02)
@@ -114,31 +114,31 @@ class AgrMabRfl(Attack):
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
         """Return the most harmful rows that passed; None without a benign update."""
-        found = benign_course(view)
-        if found is None:
+        benign = benign_course(view)
+        if benign is None:
             return None
-        course, length = found
+        course, length = benign
         side = self._side(view, course)
         axes = [course, side] if side.any() else [course]
         noises = each_sends(view, lambda _, client: noise_of(view, "agr-mab-rfl", client, self.noise, axes))
         best: Trial | None = None
         for cosine in sorted(self.cosines, reverse=True):
-            low, high = HARMLESS, TURNED_ROUND
+            low, high = HARMLESS, OPPOSITE
             for step in range(self.steps):
                 strength = (high, low)[step] if step < 2 else (low + high) / 2
                 push = leaning(course, side, 1 - strength)
                 trial = rehearsed(view, disguised(push, noises, cosine, self.scale * length), course)
                 best = trial if best is None else max(best, trial, key=lambda one: (one.accepted, one.damage))
                 passed = trial.accepted == len(view.attackers)
-                if passed and strength == TURNED_ROUND:
-                    break  # nothing is stronger, of those as much alike
+                if passed and strength == OPPOSITE:
+                    break  # no strength is larger at this cosine
                 if not passed and strength == HARMLESS:
-                    break  # it is being alike that does not pass
+                    break  # the cosine itself is rejected
                 low, high = (strength, high) if passed else (low, strength)
         return None if best is None else best.rows
 
     def _side(self, view: AttackerView, course: Vector) -> Vector:
-        """Return w; zeros if nothing is at right angles to the mean."""
+        """Return w; zeros if nothing is orthogonal to the mean."""
         if self.side == "random":
             return random_unit(view.lasting_rng("agr-mab-rfl-side"), view.shape[1], [course])
         spread = unit(std(take(view.benign, finite_benign(view)[0])))
@@ -149,7 +149,7 @@ class AgrMabRfl(Attack):
 
 
 def disguised(push: Vector, noises: Floats, cosine: float, length: float) -> Floats:
-    """Return rows of that length, alike by that cosine, whose common part is along the push."""
+    """Return rows of that length and mutual cosine, with their common part along the push."""
     dtype = noises.dtype
     rows = (math.sqrt(cosine) * push).astype(dtype) + dtype.type(math.sqrt(1 - cosine)) * noises
     with np.errstate(over="ignore"):
@@ -157,7 +157,7 @@ def disguised(push: Vector, noises: Floats, cosine: float, length: float) -> Flo
 
 
 def rehearsed(view: AttackerView, rows: Floats, course: Vector) -> Trial:
-    """Ask what the server would do with these rows."""
+    """Return what the server would do with these rows."""
     outcome = view.rehearse(rows)
     verdicts = [outcome.verdicts.get(client) for client in view.attackers]
     accepted = sum(verdict is not None and verdict.accepted for verdict in verdicts)

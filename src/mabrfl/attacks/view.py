@@ -1,8 +1,8 @@
-"""What an attacker may see.
+"""The view of an attacker: the part of a round that it may see.
 
-The three levels are the paper's (section "Attack Model"). A view holds nothing that its level does
-not include: the simulator hands over everything as :class:`Secrets`, and the view drops the rest, so
-that no attack can look at more than it declares, not even by accident.
+The three levels are the paper's (section "Attack Model"). A view holds nothing beyond its level: the simulator
+passes everything as :class:`Secrets`, and the view keeps what the level includes. So no attack can see more than it
+declares, not even by accident.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Knowledge(StrEnum):
     """Knows the benign updates of the round and the defense."""
 
     def includes(self, other: Knowledge) -> bool:
-        """Whether this level knows all that the other does (``<`` would compare the words).
+        """Whether this level includes the other (``<`` would compare the words).
 
         Examples
         --------
@@ -47,7 +47,7 @@ class Knowledge(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Secrets:
-    """What only some attackers know. The simulator fills in all of it; the view keeps what is allowed.
+    """Facts that only some attackers know. The simulator fills in all of them; the view keeps the allowed ones.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Secrets:
     defense_name
         The catalogue name of the defense at the server.
     rehearse
-        ``rows -> Outcome``: what a copy of the defense would do with these rows.
+        ``rows -> Outcome``: the result of a copy of the defense for these rows.
     """
 
     benign: Floats
@@ -73,7 +73,7 @@ class Secrets:
 
 @dataclass(frozen=True, eq=False)
 class AttackerView:
-    """All that one attack sees of one round. Its arrays are read-only.
+    """Everything that an attack sees of a round. Its arrays are read-only.
 
     Attributes
     ----------
@@ -84,14 +84,14 @@ class AttackerView:
     num_clients, num_malicious
         K and f: all clients, and all clients that the adversary controls, selected or not.
     knowledge
-        What the attack declared.
+        The level that the attack declared.
     global_weights
         ``(d,)`` the public model.
     last_step
         ``(d,)`` difference of the last two public models; None in the first round.
     own_updates
-        ``(a, d)`` what the attackers' local training gave, on poisoned data if the attack poisons
-        data; None if the attack does not train.
+        ``(a, d)`` updates of the attackers' local training, on poisoned data if the attack poisons data; None if
+        the attack does not train.
     seed
         Root of the named random streams.
     controlled
@@ -128,7 +128,7 @@ class AttackerView:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """``(a, d)``: the shape of what an attack returns."""
+        """``(a, d)``: the shape of the rows that an attack returns."""
         return len(self.attackers), len(self.global_weights)
 
     @property
@@ -151,7 +151,7 @@ class AttackerView:
     def rehearse(self, rows: Floats) -> Outcome:
         """Return what the server would do with the benign updates and these rows (needs full knowledge).
 
-        A copy of the real defense, with its present state, is asked; the server notices nothing.
+        A copy of the real defense, with its present state, computes it; the server notices nothing.
         """
         rehearsal: Rehearsal | None = self._secret("rehearse", Knowledge.FULL)
         if rehearsal is None:
@@ -159,15 +159,15 @@ class AttackerView:
         return rehearsal(rows)
 
     def rng(self, purpose: str, *key: ClientId) -> np.random.Generator:
-        """Return a generator named after the purpose and the round (and, say, one client)."""
+        """Return a generator named after the purpose and the round (and a key, such as a client)."""
         return generator(self.seed, purpose, self.round, *key)
 
     def lasting_rng(self, purpose: str, *key: ClientId) -> np.random.Generator:
-        """Return a generator named after the purpose (and, say, one client), the same in every round of the run."""
+        """Return a generator named after the purpose (and a key, such as a client), the same in every round."""
         return generator(self.seed, purpose, 0, *key)
 
     def preference(self, purpose: str) -> NDArray[np.float64]:
-        """One uniform number per benign client, the same in every round of the run (needs partial knowledge)."""
+        """Return one uniform number per benign client, the same in every round of the run (needs partial knowledge)."""
         return uniforms(self.seed, purpose, 0, self.benign_ids)
 
     def _secret(self, name: str, needed: Knowledge) -> Any:

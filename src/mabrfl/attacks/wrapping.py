@@ -1,4 +1,4 @@
-"""Attacks around another one: when it is carried out, under which name, and with which claims."""
+"""Attacks around another one: they change its rounds, its clients' identities, or their claims."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from mabrfl.updates import Floats
 
 @dataclass(kw_only=True, eq=False)
 class Wrapper(Attack):
-    """Base of the attacks that carry out another one in some rounds, and are honest in the others.
+    """Base of the attacks that run another attack in some rounds, and are honest in the others.
 
-    It knows, observes, poisons and remembers what the inner attack does. In a configuration ``inner`` is the
-    inner attack's name, and options that are not the wrapper's own are the inner attack's.
+    It has the knowledge, poison and state of the inner attack. In a configuration ``inner`` is the inner attack's
+    name, and options that the wrapper does not have belong to the inner attack.
 
     Attributes
     ----------
     inner
-        The attack that is carried out.
+        The inner attack.
     default_inner
-        The name of what ``inner`` is by default, for the catalogue.
+        The name of the default ``inner``, for the catalogue.
     """
 
     inner: Attack = field(default_factory=LIE)
@@ -47,12 +47,12 @@ class Wrapper(Attack):
         self.poisons = self.inner.poisons
 
     def active_at(self, round_number: int, /) -> bool:
-        """Whether the inner attack is carried out in this round."""
+        """Whether the inner attack runs in this round."""
         del round_number
         return True
 
     def trains_at(self, round_number: int, /) -> bool:
-        """Honest rounds need training; the others if the inner attack does."""
+        """Whether the attackers train: in honest rounds, and if the inner attack does."""
         return not self.active_at(round_number) or self.inner.trains_at(round_number)
 
     def poison(
@@ -68,27 +68,27 @@ class Wrapper(Attack):
     def goal(
         self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int
     ) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Return what the inner attack wants."""
+        """Return the inner attack's goal."""
         return self.inner.goal(inputs, labels, num_classes=num_classes)
 
     def new_identities(self, rejected: Sequence[ClientId], round_number: int, /) -> Collection[ClientId]:
-        """Return whom the inner attack renames."""
+        """Return the clients that the inner attack renames."""
         return self.inner.new_identities(rejected, round_number)
 
     def claims(self, examples: Sequence[int], /) -> Sequence[float]:
-        """Return what the inner attack claims."""
+        """Return the inner attack's claims."""
         return self.inner.claims(examples)
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
-        """Return what the inner attack sends, or honest updates."""
+        """Return the inner attack's rows, or honest updates."""
         return self.inner(view) if self.active_at(view.round) else view.own_updates
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the inner attack remembers."""
+        """Return the inner attack's state."""
         return {"inner": self.inner.state_dict() if isinstance(self.inner, Stateful) else {}}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
-        """Hand a state back to the inner attack."""
+        """Restore the inner attack's state."""
         if not isinstance(state.get("inner"), dict):
             raise StateError(f"state of {type(self).__name__} must have the inner attack's; got {sorted(state)}")
         if isinstance(self.inner, Stateful):
@@ -97,14 +97,14 @@ class Wrapper(Attack):
 
 @dataclass(kw_only=True, eq=False)
 class Sleeper(Wrapper):
-    """Sleeper: honest for a number of rounds, to earn trust, and then another attack to the end.
+    """Sleeper: honest for a number of rounds, to earn trust; then another attack to the end.
 
     Parameters
     ----------
     inner
-        The attack that follows: LIE by default; in a configuration its name, with its options beside it.
+        The later attack: LIE by default; in a configuration its name, with its options beside it.
     honest_rounds
-        How long the attackers behave.
+        Number of honest rounds at the start.
 
     References
     ----------
@@ -118,20 +118,20 @@ class Sleeper(Wrapper):
         check_whole("honest_rounds", self.honest_rounds)
 
     def active_at(self, round_number: int, /) -> bool:
-        """Whether the attackers have woken up."""
+        """Whether the honest rounds are over."""
         return round_number > self.honest_rounds
 
 
 @dataclass(kw_only=True, eq=False)
 class OnOff(Wrapper):
-    """On-off: another attack for some rounds, honest for some, and so on, to stay just trusted enough.
+    """On-off: another attack and honest rounds in turns, to stay trusted.
 
     Parameters
     ----------
     inner
         The attack of the rounds that are on: LIE by default; in a configuration its name, with its options beside it.
     on_rounds, off_rounds
-        How long each phase lasts; the first is on.
+        Length of each phase in rounds; the first is on.
 
     References
     ----------
@@ -154,22 +154,22 @@ class OnOff(Wrapper):
 
 @dataclass(kw_only=True, eq=False)
 class Whitewash(Wrapper):
-    """Whitewash: an attacker that was rejected comes back under a new identity, with a clean slate.
+    """Whitewash: an attacker that was rejected comes back under a new identity, without its bad reputation.
 
     The server tells each client whether its update was accepted. After ``patience`` rejections an attacker
-    leaves, and takes part from the next round on as somebody whom the server has never seen. Defenses
-    that reject nobody do not notice the difference.
+    leaves, and from the next round on takes part as a new client. For defenses that reject nobody this changes
+    nothing.
 
     Parameters
     ----------
     inner
-        What the attackers send: sign flip by default; in a configuration its name, with its options beside it.
+        The attack that they run: sign flip by default; in a configuration its name, with its options beside it.
     patience
-        Rejections of one identity after which it is given up.
+        Rejections after which an attacker gives up its identity.
 
     References
     ----------
-    Whitewashing, as reputation systems know it (Feldman et al., Free-riding and whitewashing in peer-to-peer
+    Whitewashing, known from reputation systems (Feldman et al., Free-riding and whitewashing in peer-to-peer
     systems, IEEE JSAC 2006); see F14 in ``docs/attacks.md``.
     """
 
@@ -185,7 +185,7 @@ class Whitewash(Wrapper):
         check_whole("patience", self.patience, at_least=1)
 
     def new_identities(self, rejected: Sequence[ClientId], round_number: int, /) -> Collection[ClientId]:
-        """Return those that have been rejected often enough under their present identity."""
+        """Return the clients with ``patience`` rejections under their present identity."""
         if round_number <= self._last_round:  # a new run has begun
             self._rejections.clear()
         self._last_round = round_number
@@ -214,17 +214,17 @@ class Whitewash(Wrapper):
 
 @dataclass(kw_only=True, eq=False)
 class Braggart(Wrapper):
-    """Braggart: another attack, by clients that claim to have many times the examples they have.
+    """Braggart: another attack, by clients that claim many times their true number of examples.
 
-    Who averages by the number of examples, as FedAvg does, follows whoever claims most; and the number is the
-    client's word. Defenses that do not look at it do not notice the difference.
+    A rule that weights by the number of examples, such as FedAvg, follows the client with the largest claim, and
+    cannot check it. For defenses that ignore the number this changes nothing.
 
     Parameters
     ----------
     inner
-        What the attackers send: label flip by default; in a configuration its name, with its options beside it.
+        The attack that they run: label flip by default; in a configuration its name, with its options beside it.
     times
-        How many times their true number they claim.
+        Factor on their true number of examples.
 
     References
     ----------
@@ -242,5 +242,5 @@ class Braggart(Wrapper):
         check_positive("times", self.times)
 
     def claims(self, examples: Sequence[int], /) -> Sequence[float]:
-        """Return the claims of the inner attack, enlarged."""
+        """Return the claims of the inner attack, times the factor."""
         return [self.times * claim for claim in self.inner.claims(examples)]

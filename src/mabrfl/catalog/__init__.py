@@ -1,4 +1,4 @@
-"""The one place where names become objects: explicit entries, entry points, and ``module:Name``.
+"""The catalogue, where names become objects: explicit entries, entry points, and ``module:Name``.
 
 :func:`entry` says everything about a name: label, colour, what it needs, its defaults. Entry points are in the groups
 ``mabrfl.defenses``, ``mabrfl.selectors``, ``mabrfl.attacks``, ``mabrfl.models`` and ``mabrfl.datasets``; they cannot

@@ -31,15 +31,15 @@ def verify(
 ) -> None:
     """Check that no line was changed, removed, inserted or moved.
 
-    Prints the hash of the last line. Note it elsewhere, and ask for it with --head later: whoever can write to the
-    folder can also rewrite the whole audit, but not so that it has the hash you noted.
+    Prints the hash of the last line. Note it elsewhere, and check it with --head later: a program that can write to
+    the folder can also rewrite the whole audit, but then the hash is another one.
     """
     from mabrfl.recording.audit import verify as check
     from mabrfl.recording.checkpoint import newest_document
     from mabrfl.recording.folder import CHECKPOINTS
 
     file = _file(place)
-    # The state first: a run that is going on adds to the audit before it saves the state that knows of it.
+    # Read the state first: a running strategy adds to the audit before it saves the state that refers to it.
     saved = newest_document(file.parent / CHECKPOINTS)
     mark = saved["state"].get("audit", {}) if saved is not None else {}
     report = check(file, head=head)
@@ -53,9 +53,9 @@ def verify(
     if mark and check(file, stop=mark["rows"]).head != mark["sha256"]:
         raise StateError(f"{file}: line {mark['rows']} is not the one that the saved state knows")
     notes = "; the run is writing the next one" if running else ""
-    if report.told.undone:
-        times = "once" if report.told.returns == 1 else f"{report.told.returns} times"
-        notes += f"; the run went back to a saved state {times}, which undid {len(report.told.undone)} of them"
+    if report.history.undone:
+        times = "once" if report.history.returns == 1 else f"{report.history.returns} times"
+        notes += f"; the run went back to a saved state {times}, which undid {len(report.history.undone)} of them"
     typer.echo(f"{report.rows} lines, unbroken{notes}; last hash {report.head}")
 
 
@@ -63,15 +63,15 @@ def verify(
 def show(
     place: Place,
     client: Annotated[
-        str | None, typer.Option(help="Only this client. Of the hash of a key the beginning is enough.")
+        str | None, typer.Option(help="Only this client. For the hash of a key, its beginning is enough.")
     ] = None,
     round_number: Annotated[int | None, typer.Option("--round", min=1, help="Only this round.")] = None,
     format_: Annotated[str, typer.Option("--format", metavar="FORMAT", help="table or jsonl.")] = "table",
     all_: Annotated[
-        bool, typer.Option("--all", help="Also what was undone when the run went back to a saved state.")
+        bool, typer.Option("--all", help="Also rows that were undone when the run went back to a saved state.")
     ] = False,
 ) -> None:
-    """Show who was believed and who was not, on what evidence, and what it did to their reputation."""
+    """Show the verdict on each client, the evidence for it, and the reputation before and after."""
     import json
 
     if format_ not in ("table", "jsonl"):
@@ -93,7 +93,7 @@ def show(
 
 
 def _being_written(file: Path) -> bool:
-    """Say whether the last line is only half there because a run is writing it."""
+    """Whether the last line is incomplete because a run is writing it."""
     from mabrfl.recording.audit import verify as check
 
     return bool(check(file).torn) and _running(file.parent)
@@ -106,7 +106,7 @@ def _file(place: Path) -> Path:
 
 
 def _running(folder: Path) -> bool:
-    """Say whether a strategy is at work in the folder."""
+    """Whether a strategy is running in the folder."""
     from mabrfl.recording.folder import lock
 
     try:
@@ -121,22 +121,22 @@ def _after_a_crash(report: AuditReport) -> str:
 
 
 def _read(file: Path) -> tuple[list[dict[str, Any]], StateError | None]:
-    """Return the rows about replies, with ``undone`` in those that no longer stand, and what is wrong after them."""
+    """Return the rows about replies, with ``undone`` in those that are undone, and the problem after them, if any."""
     from mabrfl.recording.audit import AuditHistory, read_audit
 
-    told, rows, problem = AuditHistory(), [], None
+    history, rows, problem = AuditHistory(), [], None
     try:
         for row in read_audit(file):
-            told.take(row)
+            history.take(row)
             if row.get("kind") == "reply":
                 rows.append(row)
     except StateError as error:
         problem = error
-    return [{**row, "undone": True} if row["seq"] in told.undone else row for row in rows], problem
+    return [{**row, "undone": True} if row["seq"] in history.undone else row for row in rows], problem
 
 
 def _of_client(rows: list[dict[str, Any]], client: str) -> list[dict[str, Any]]:
-    """Return the rows of the client of this very name, or else of those whose key's hash begins so."""
+    """Return the rows of the client with exactly this name; if there are none, those whose key hash begins with it."""
     from mabrfl.recording.audit import safe_text
 
     wanted = safe_text(client)
@@ -160,10 +160,10 @@ def _cells(row: dict[str, Any]) -> list[Text]:
 
     name = "unknown" if row.get("client") is None else str(row["client"]).removeprefix("key:")
     evidence = row.get("evidence") or {}
-    told = row.get("detail") or ", ".join(f"{key} {_number(value)}" for key, value in evidence.items())
+    detail = row.get("detail") or ", ".join(f"{key} {_number(value)}" for key, value in evidence.items())
     beliefs = [row.get("reputation_before"), row.get("reputation_after")]
     verdict = f"{row.get('verdict')} (undone)" if row.get("undone") else row.get("verdict")
-    cells = [row.get("round"), name[:_SHORT], verdict, row.get("reason"), told]
+    cells = [row.get("round"), name[:_SHORT], verdict, row.get("reason"), detail]
     cells += ["" if pair is None else ", ".join(map(_number, pair)) for pair in beliefs]
     return [Text(safe_text(cell), style=_STYLES.get(str(row.get("verdict")), "")) for cell in cells]
 

@@ -1,4 +1,4 @@
-"""The ``mabrfl`` command: its start, and its end after a mistake or an interruption.
+"""The ``mabrfl`` command: start, exit codes, and messages after mistakes and interruptions.
 
 :func:`main` imports the rest, because a user may press Ctrl-C in the meantime.
 """

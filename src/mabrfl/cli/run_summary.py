@@ -1,4 +1,4 @@
-"""The end of a run on the command line: its summary, its files, or how to go on."""
+"""The end of a run on the command line: its summary, its files, or the command that continues it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def show_run(console: Console, result: RunResult, path: Path) -> None:
 
 
 def show_interruption(path: Path) -> None:
-    """Say where the finished rounds of an interrupted run are, and how it goes on."""
+    """Say where the finished rounds of an interrupted run are, and how to continue it."""
     where = f"; the finished rounds are in {path}" if (path / SUMMARY).exists() else ""
     how = f"; go on with: mabrfl run --resume --out {shlex.quote(str(path))}" if (path / CHECKPOINTS).exists() else ""
     Console(stderr=True).print(Text(f"interrupted{where}{how}", style="yellow"), soft_wrap=True)

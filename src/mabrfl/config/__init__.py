@@ -1,7 +1,8 @@
 """Settings of a run: a frozen, validated object that is read from and written to TOML.
 
-Nothing here builds anything: :mod:`mabrfl.catalog` turns names into objects, and the objects get plain
-arguments, never a configuration.
+Start with :class:`RunConfig`. :func:`resolve` fills in the defaults, :func:`config_hash` is the key of a run. Nothing
+here builds anything: :mod:`mabrfl.catalog` turns names into objects, and the objects get plain arguments, never a
+configuration.
 """
 
 from mabrfl.config.defaults import resolve

@@ -126,7 +126,7 @@ class StateFolder:
 
     def _go_back(self) -> None:
         """Mark the rows of the audit that are newer than the state; refuse to start again where rounds were lost."""
-        rounds, checkpoints = self.audit.told, self.path / CHECKPOINTS
+        rounds, checkpoints = self.audit.history, self.path / CHECKPOINTS
         if self.state is None:
             # A run that was killed before its first state was complete has rows of round 1 only.
             lost = max(rounds.saved, rounds.finished - 1 if checkpoints.is_dir() else rounds.finished)

@@ -1,4 +1,4 @@
-"""MAB-RFL as one object: a preset's rule, selector and beliefs put together."""
+"""MAB-RFL as one object: the rule, selector and beliefs of a preset."""
 
 from __future__ import annotations
 

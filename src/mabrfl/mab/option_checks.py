@@ -16,7 +16,7 @@ def _hints(kind: Hashable) -> dict[str, Any]:
 
 
 def check_options(options: Any, ranges: Sequence[tuple[str, float, float]]) -> None:
-    """Refuse options of a wrong type or out of their range, and cut-offs in the wrong order."""
+    """Refuse options of the wrong type or out of range, and cut-offs in the wrong order."""
     hints = _hints(cast("Hashable", type(options)))
     for field in fields(options):
         _check_type(field.name, getattr(options, field.name), hints[field.name])

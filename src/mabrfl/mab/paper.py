@@ -43,7 +43,7 @@ class MabRflRule:
     Parameters
     ----------
     options
-        Every choice the method leaves; see :mod:`mabrfl.mab.presets`.
+        All choices that the method leaves open; see :mod:`mabrfl.mab.presets`.
     """
 
     name = "mab-rfl"
@@ -68,7 +68,7 @@ class MabRflRule:
             reasons[k] = "outlier"
         momenta = self._memory.matrix
         if not self.options.history:
-            self._memory = MomentumMemory()  # nothing of the past counts: keep no row of anybody
+            self._memory = MomentumMemory()  # the past has no weight: keep no momenta
         return Decision(
             weights=weights,
             rows=momenta,
@@ -81,10 +81,10 @@ class MabRflRule:
     def _screen_sybils(
         self, cohort: Cohort, rows: NDArray[np.intp]
     ) -> tuple[_SybilTest, NDArray[np.intp], NDArray[np.float64]]:
-        """Run ISA; return its result, who survived it, and the Gram matrix of the survivors' momenta.
+        """Run ISA; return its result, the survivors, and the Gram matrix of their momenta.
 
         The paper compares raw updates and then folds the momenta of the survivors; the released code
-        folds everybody's first and compares those.
+        folds the momenta of all clients first and compares these.
         """
         chosen = self.options
         if chosen.graph_vectors == "update" and chosen.momentum_updated == "judged":
@@ -177,7 +177,7 @@ class MabRflRule:
 def _evidence(
     cohort: Cohort, sybils: _SybilTest, survivors: NDArray[np.intp], outliers: _OutlierTest
 ) -> list[Evidence]:
-    """Say, for each client, what the tests saw."""
+    """Return the measurements of the tests, for each client."""
     sizes = np.bincount(sybils.labels)
     rows: list[dict[str, Any]] = [
         {

@@ -1,4 +1,4 @@
-"""The choices that MAB-RFL leaves, as options; and the presets that set them all.
+"""The choices that MAB-RFL leaves open, as options; and the presets, which set all of them.
 
 ``hardened`` is the default: it has no threshold to tune to a model or to data (see :mod:`mabrfl.mab.hardened`).
 ``paper`` follows the text line by line, ``reference`` the behaviour of the released code. The numbers in brackets are
@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from mabrfl.errors import ConfigError, suggest
-from mabrfl.mab.hardened.options import HardenedOptions
+from mabrfl.mab.hardened.hardened_options import HardenedOptions
 from mabrfl.mab.option_checks import check_options
 
 DEFAULT_PRESET = "hardened"
@@ -20,7 +20,7 @@ DEFAULT_PRESET = "hardened"
 
 @dataclass(frozen=True, kw_only=True)
 class MabRflOptions:
-    """All choices that the paper's method leaves; the defaults are the preset ``paper`` for MNIST.
+    """All choices that the paper's method leaves open; the defaults are the preset ``paper`` for MNIST.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class MabRflOptions:
     always_from, never_to
         [2] The cut-offs of ``inclusion="cutoffs"``.
     empty_selection
-        [3] When nobody was drawn: ``random-subset`` (uniform over the non-empty subsets) or ``all``.
+        [3] If nobody was drawn: ``random-subset`` (uniform over the non-empty subsets) or ``all``.
     prior_benign, prior_malicious
         [4] B_k and M_k of a client that was never judged.
     beliefs
@@ -44,11 +44,11 @@ class MabRflOptions:
     c_max, c_min
         [7] Similarity threshold at the start, and its floor.
     graph_vectors
-        [8] What is compared for the sybil graph: the raw ``update`` or the ``momentum``.
+        [8] The vectors of the sybil graph: the raw ``update`` or the ``momentum``.
     momentum_memory
-        [9] What is remembered of a momentum: ``raw``, or ``unit`` (overwritten by its unit vector).
+        [9] The stored form of a momentum: ``raw``, or ``unit`` (overwritten by its unit vector).
     momentum_updated
-        [10] Whose momentum is updated: those ``judged`` by INSA (not the sybils) or all ``selected``.
+        [10] The clients whose momentum is updated: those ``judged`` by INSA (not the sybils) or all ``selected``.
     momentum_age
         [11] t_k in Eq. 5: the last round in which the momentum was ``computed``, or k was ``selected``.
     edge_test
@@ -60,23 +60,23 @@ class MabRflOptions:
     components_removed
         [15] How many groups are removed, largest first.
     history
-        Lambda of Eq. 5, the weight of the past in the momentum. With 0 nothing is remembered: no memory is needed
-        beyond a round's own updates.
+        Lambda of Eq. 5, the weight of the past in the momentum. With 0 no momenta are stored: the memory holds a
+        round's own updates only.
     pca_variance
-        [16] Share of the variance that the principal components kept must explain; 1 keeps all.
+        [16] Share of the variance that the kept principal components must explain; 1 keeps all.
     linkage
         [17] Linkage of the agglomerative clustering.
     alpha
-        [7] The clusters' means may have a cosine down to this before the smaller one is removed.
+        [7] Threshold for the cosine of the clusters' means; see ``alpha_test``.
     cluster_means
         [18] Means of the ``raw`` momenta, or of the ``unit`` momenta.
     alpha_test
         [19] The smaller cluster is removed if the cosine is ``at-most`` alpha, or ``below`` it.
     equal_clusters
-        [20] Two clusters of equal size and a cosine that calls for removal: ``keep`` both, or remove
+        [20] If two clusters of equal size should be removed: ``keep`` both, or remove
         the one that scikit-learn labels ``first``.
     small_cohort
-        [21] Fewer than two clients after the sybil test: ``skip`` the outlier test; with
+        [21] With fewer than two clients after the sybil test: ``skip`` the outlier test; with
         ``count-crash`` also record that the released code would have crashed.
     step_size
         [22] ``mean`` or ``median`` of the norms of the accepted updates.
@@ -171,12 +171,12 @@ THRESHOLDS: Mapping[str, Mapping[str, float]] = {
     "cifar10": {"c_max": 0.3, "c_min": 0.1, "alpha": 0.0},
     "digits": {"c_max": 0.9, "c_min": 0.6, "alpha": -0.1},
 }
-"""[7] Where the preset ``paper`` differs from its thresholds for MNIST: the paper's own for CIFAR-10, ours for
-the digits, which the paper does not have (honest updates of so small a model are more alike)."""
+"""[7] Thresholds of the preset ``paper`` that differ from those for MNIST: the paper's own for CIFAR-10, and ours for
+the digits, which the paper does not use (honest updates of so small a model are more similar)."""
 
 
 def options(preset: str = DEFAULT_PRESET, dataset: str | None = None, **overrides: Any) -> Options:
-    """Return a preset's options, its thresholds for a data set (``paper``), and the caller's own on top.
+    """Return a preset's options, with its thresholds for a data set (``paper``) and the caller's overrides.
 
     Examples
     --------
@@ -192,14 +192,14 @@ def options(preset: str = DEFAULT_PRESET, dataset: str | None = None, **override
     for name in overrides:
         if name not in known:
             elsewhere = [other for other, others in PRESETS.items() if hasattr(others, name)]
-            hint = f"; the preset {elsewhere[0]} has" if elsewhere else suggest(name, known)
+            hint = f"; the preset {elsewhere[0]} has it" if elsewhere else suggest(name, known)
             raise ConfigError(f"the preset {preset} of MAB-RFL has no option '{name}'{hint}")
     thresholds = THRESHOLDS.get(dataset or "", {}) if preset == "paper" else {}
     return replace(chosen, **{**thresholds, **overrides})
 
 
 def memory_option(preset: str) -> str:
-    """Return the option that says how much a preset remembers of past updates; with 0 it remembers none.
+    """Return the option for the weight of past updates in a preset; with 0 none are stored.
 
     Examples
     --------

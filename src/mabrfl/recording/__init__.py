@@ -1,9 +1,10 @@
-"""Stage 8, record: what happened in each round, in files that a person and a program can read.
+"""Stage 8, record: the files of a run, readable for people and programs. Start with :class:`RunFolder`.
 
-A run folder holds ``config.toml`` and ``manifest.json`` from the first second, one line per finished
-round in ``rounds.jsonl``, and ``summary.json`` at the end. Whole files are replaced atomically and
-lines are written one by one, so that a run killed at any moment leaves something readable. While a run is not
-finished, ``checkpoint/`` has what it needs to go on.
+A run folder holds ``config.toml`` and ``manifest.json`` from the start, one line per finished round in
+``rounds.jsonl`` (:class:`RoundRecord`), and ``summary.json`` at the end (:func:`summarize`). Files are replaced
+atomically and lines are written one by one, so that a killed run leaves readable files. An unfinished run also has
+``checkpoint/``, from which it continues (:func:`load_checkpoint`). :mod:`mabrfl.recording.audit` is the log of
+decisions that a Flower strategy writes.
 """
 
 from mabrfl.recording.checkpoint import Checkpoint, load_checkpoint, remove_checkpoints, save_checkpoint

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: whoever reads one sees the old content or the new one, nothing between."""
+"""Files that are replaced as a whole: a reader sees the old content or the new content, never a mixture."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def replace_file(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
-    """Replace a file by these chunks, one after the other; they are on the disk before the old content goes.
+    """Replace a file by these chunks, in order. They are on the disk before the old content is removed.
 
-    Whatever stops it on the way (a full disk, Ctrl-C), the old file stays as it was and no other is left. That the
-    *name* survives a power failure as well takes a :func:`sync_folder` afterwards.
+    If it is interrupted (a full disk, Ctrl-C), the old file is unchanged and no temporary file is left. Call
+    :func:`sync_folder` afterwards if the *name* must also survive a power failure.
     """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
@@ -35,14 +35,14 @@ def replace_file(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
 
 
 def write_all(handle: int, data: bytes | memoryview) -> None:
-    """Write all of it; one call of the operating system may write less."""
+    """Write all of the data; one call of the operating system may write less."""
     left = memoryview(data).cast("B")
     while left.nbytes:
         left = left[os.write(handle, left) :]
 
 
 def sync_folder(path: Path) -> None:
-    """Have the names in a folder written to the disk, where the system can do that for folders."""
+    """Write the names in a folder to the disk, if the system can do that for folders."""
     if os.name != "posix":  # pragma: no cover (Windows cannot open folders)
         return
     handle = os.open(path, os.O_RDONLY)
@@ -53,7 +53,7 @@ def sync_folder(path: Path) -> None:
 
 
 def is_leftover(name: str, names: Iterable[str]) -> bool:
-    """Whether a file is what a process killed in the middle of :func:`replace_file` left of one of these.
+    """Whether a file is the temporary file of one of these names, left by a process killed in :func:`replace_file`.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def is_leftover(name: str, names: Iterable[str]) -> bool:
 
 
 def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
-    """Remove what a process killed in the middle of :func:`replace_file` left of these files."""
+    """Remove the temporary files of these names, left by processes killed in :func:`replace_file`."""
     for name in names:
         for leftover in folder.glob(f".{name}-*"):
             leftover.unlink(missing_ok=True)

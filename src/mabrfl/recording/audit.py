@@ -38,7 +38,7 @@ _LONG = ("evidence", "facts", "events")
 
 
 def safe_text(value: Any, limit: int = MAX_TEXT) -> str:
-    r"""Return a stranger's text as one line of visible characters, capped.
+    r"""Return untrusted text as one line of visible characters, cut to a length.
 
     Examples
     --------
@@ -48,55 +48,55 @@ def safe_text(value: Any, limit: int = MAX_TEXT) -> str:
     'xxxxxxx…'
     """
     text = str(value)[: 4 * limit]
-    text = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 class AuditHistory:
-    """The decisions that still stand, collected row by row: those between a ``back`` row and its mark are undone.
+    """The decisions that are still valid, collected row by row: a ``back`` row undoes those after its mark.
 
     Attributes
     ----------
     undone
-        The numbers (``seq``) of the rows that no longer stand.
+        The numbers (``seq``) of the rows that are undone.
     returns
         How often a run went back.
     saved
-        The last round of which there was a saved state when a run started or went back.
+        The last round that had a saved state when a run started or went back.
     finished
-        The last round that is recorded completely.
+        The last round with a complete record.
     """
 
     def __init__(self) -> None:
         self.undone: set[int] = set()
         self.returns = self.saved = self.finished = 0
-        self._stand = array("q")
+        self._valid = array("q")
 
     def take(self, row: Mapping[str, Any]) -> None:
         """Take the next row of an audit."""
         kind, number = row.get("kind"), row.get("round")
         if kind in DECISIONS:
-            self._stand.append(row["seq"])
+            self._valid.append(row["seq"])
         if kind == "round" and isinstance(number, int):
             self.finished = max(self.finished, number)
         if kind in ("start", "back") and isinstance(number, int):
             self.saved = max(self.saved, number)
         if kind == "back":
             self.returns += 1
-            while self._stand and self._stand[-1] > row["after"]:
-                self.undone.add(self._stand.pop())
+            while self._valid and self._valid[-1] > row["after"]:
+                self.undone.add(self._valid.pop())
 
     def after(self, row: int) -> int:
-        """Return how many decisions stand after this row."""
-        return len(self._stand) - bisect_right(self._stand, row)
+        """Return how many valid decisions follow this row."""
+        return len(self._valid) - bisect_right(self._valid, row)
 
 
-def standing(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the rows that stand: without those of rounds that were begun again, so that nothing counts twice."""
-    kept, told = list(rows), AuditHistory()
+def valid_rows(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the valid rows: without those of rounds that were run again, so that nothing counts twice."""
+    kept, history = list(rows), AuditHistory()
     for row in kept:
-        told.take(row)
-    return [row for row in kept if row["seq"] not in told.undone]
+        history.take(row)
+    return [row for row in kept if row["seq"] not in history.undone]
 
 
 @dataclass(frozen=True)
@@ -108,15 +108,15 @@ class AuditReport:
     rows
         How many lines are good, from the first on.
     head
-        The hash of the last good line; it stands for all of them.
+        The hash of the last good line; it covers all lines before it.
     problem
-        What is wrong with the line after it; None if nothing is.
+        The problem with the next line; None if there is none.
     size
         Bytes of the good lines.
     torn
-        The line after them, if it is the last and was never written to its end: so many bytes of it are there.
-    told
-        Which of the good lines stand.
+        Bytes of the next line, if it is the last one and incomplete; else 0.
+    history
+        Which of the good lines are valid.
     """
 
     rows: int
@@ -124,7 +124,7 @@ class AuditReport:
     problem: str | None
     size: int
     torn: int
-    told: AuditHistory
+    history: AuditHistory
 
 
 class AuditLog:
@@ -132,38 +132,38 @@ class AuditLog:
 
     Attributes
     ----------
-    told
-        What stands in the lines that were found.
+    history
+        The valid decisions in the lines that were in the file when it was opened.
     """
 
     def __init__(self, path: Path, file: io.FileIO, report: AuditReport, mark: int) -> None:
         self.path = path
-        self.told = report.told
+        self.history = report.history
         self._file = file
         self._rows, self._head, self._size = report.rows, report.head, report.size
         self._mark, self._torn, self._uncut = mark, report.torn, report.torn > 0
 
     @classmethod
     def open(cls, path: Path, mark: Mapping[str, Any] | None = None) -> AuditLog:
-        """Open an audit to go on from a :meth:`mark`, or from the beginning. Say :meth:`go_back` then.
+        """Open an audit to continue from a :meth:`mark`, or from the beginning. Then call :meth:`go_back`.
 
-        What was written after the mark belongs to a round that was never finished. It stays; only a torn last line
-        is cut off, by the first line that follows it.
+        Lines after the mark belong to a round that was not finished. They stay. Only an incomplete last line is
+        cut off, when the next line is written.
 
         Raises
         ------
         StateError
-            If the lines before the mark are not what they were, or one after it is damaged. Nothing is removed then.
+            If the lines before the mark have changed, or a line after it is damaged. Nothing is removed then.
         """
         rows = int(mark["rows"]) if mark is not None else 0
-        there = path.exists()
-        report = verify(path, stop=rows) if there else AuditReport(0, START, None, 0, 0, AuditHistory())
+        exists = path.exists()
+        report = verify(path, stop=rows) if exists else AuditReport(0, START, None, 0, 0, AuditHistory())
         if mark is not None and (report.rows != rows or report.head != mark["sha256"]):
             raise StateError(
                 f"{shown(path)}: expected {rows} lines ending in {mark['sha256']}, "
                 f"got {report.rows} good ones ending in {report.head}" + (f"; {report.problem}" * bool(report.problem))
             )
-        report = verify(path) if there else report
+        report = verify(path) if exists else report
         if report.problem is not None and not report.torn:
             raise StateError(
                 f"{shown(path)}: {report.problem}. Put the file back from a copy; the saved state needs its first "
@@ -175,23 +175,23 @@ class AuditLog:
         return cls(path, file, report, rows)
 
     def go_back(self, round: int, time: str) -> int:
-        """Say that the run goes on from the mark, after this round, if anything was written since.
+        """Record that the run continues from the mark, after this round, if anything was written since.
 
         Returns
         -------
         int
-            How many decisions are undone by that.
+            How many decisions this undoes.
         """
-        undone = self.told.after(self._mark)
+        undone = self.history.after(self._mark)
         if undone or self._torn:
             row = {"kind": "back", "time": time, "round": round, "after": self._mark, "undone": undone}
             self.append({**row, "torn_bytes": self._torn})
         return undone
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a line; it is with the operating system when this returns."""
+        """Add a line; the operating system has it when this returns."""
         line, digest = _line({**plain(row), "seq": self._rows + 1, "previous": self._head})
-        if len(line) >= MAX_LINE:  # nobody could read it again
+        if len(line) >= MAX_LINE:  # too long to be read again
             kept = {name: value for name, value in plain(row).items() if name not in _LONG}
             line, digest = _line({**kept, "cut": len(line), "seq": self._rows + 1, "previous": self._head})
         with explained(self.path.parent):
@@ -202,7 +202,7 @@ class AuditLog:
         self._rows, self._head, self._size = self._rows + 1, digest, self._size + len(line)
 
     def mark(self) -> dict[str, Any]:
-        """Return the place after the lines written so far, which are on the disk when this returns."""
+        """Return the end of the lines written so far; they are on the disk when this returns."""
         with explained(self.path.parent):
             os.fsync(self._file.fileno())
         return {"rows": self._rows, "bytes": self._size, "sha256": self._head}
@@ -213,59 +213,59 @@ class AuditLog:
 
 
 def _line(row: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Return a row's line and hash. Signs that mean something to a browser are escaped as JSON can."""
+    """Return a row's line and hash. Characters with a meaning in HTML are escaped as JSON allows."""
     digest = hashlib.sha256(canonical_json(row)).hexdigest()
     line = canonical_json({**row, "sha256": digest})
-    for sign in (b"<", b">", b"&"):
-        line = line.replace(sign, b"\\u%04x" % ord(sign))
+    for char in (b"<", b">", b"&"):
+        line = line.replace(char, b"\\u%04x" % ord(char))
     return line, digest
 
 
 def verify(path: Path | str, *, head: str | None = None, stop: int | None = None) -> AuditReport:
-    """Check every line of an audit: that it is written as we write, and names the one before it.
+    """Check every line of an audit: its form, its hash, and that it names the line before it.
 
     Parameters
     ----------
     path
         The file.
     head
-        A hash noted earlier; it must be that of one of the lines.
+        A hash noted earlier; one of the lines must have it.
     stop
-        Check so many lines only.
+        Check only this many lines.
     """
-    rows, last, size, problem, torn, told = 0, START, 0, None, 0, AuditHistory()
+    rows, last, size, problem, torn, history = 0, START, 0, None, 0, AuditHistory()
     seen = head is None or head == START
     for number, line in _lines(Path(path)):
         if stop is not None and rows >= stop:
             break
-        found = _checked(line, number, last)
-        if isinstance(found, str):
-            problem = f"line {number}: {found}"
+        row = _checked(line, number, last)
+        if isinstance(row, str):
+            problem = f"line {number}: {row}"
             torn = 0 if line.endswith(b"\n") or len(line) >= MAX_LINE else len(line)
             break
-        told.take(found)
-        rows, last, size = number, found["sha256"], size + len(line)
+        history.take(row)
+        rows, last, size = number, row["sha256"], size + len(line)
         seen = seen or last == head
     if problem is None and not seen:
         problem = f"no line has the hash {head}: lines were removed from the end, or it is another audit"
-    return AuditReport(rows, last, problem, size, torn, told)
+    return AuditReport(rows, last, problem, size, torn, history)
 
 
 def read_audit(path: Path | str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of an audit, checking each on the way; to count them, see :func:`standing`.
+    """Check and yield the rows of an audit; to count them, see :func:`valid_rows`.
 
     Raises
     ------
     StateError
-        At the first line that is not as it was written.
+        At the first line that has changed since it was written.
     """
     last = START
     for number, line in _lines(Path(path)):
-        found = _checked(line, number, last)
-        if isinstance(found, str):
-            raise StateError(f"{shown(path)} line {number}: {found}")
-        last = found["sha256"]
-        yield found
+        row = _checked(line, number, last)
+        if isinstance(row, str):
+            raise StateError(f"{shown(path)} line {number}: {row}")
+        last = row["sha256"]
+        yield row
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -280,7 +280,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _checked(line: bytes, number: int, last: str) -> dict[str, Any] | str:
-    """Return a line's row, or what is wrong with it."""
+    """Return a line's row, or its problem in words."""
     if not line.endswith(b"\n"):
         return "cut off in the middle of writing"
     try:
@@ -288,13 +288,13 @@ def _checked(line: bytes, number: int, last: str) -> dict[str, Any] | str:
     except StateError as error:
         return str(error)
     if not isinstance(row, dict) or not isinstance(row.get("sha256"), str):
-        return "no row of an audit"
+        return "not a row of an audit"
     rewritten, digest = _line({key: row[key] for key in row if key != "sha256"})
     if digest != row["sha256"] or rewritten != line:
         return "changed since it was written"
     if row.get("previous") != last or row.get("seq") != number:
         return "does not follow the line before it: lines were removed, inserted or moved"
-    return "goes back to no line before it" if row.get("kind") == "back" and not _goes_back(row) else row
+    return "does not go back to an earlier line" if row.get("kind") == "back" and not _goes_back(row) else row
 
 
 def _goes_back(row: Mapping[str, Any]) -> bool:

@@ -1,8 +1,8 @@
-"""Checkpoints: everything the next round depends on, in files that are whole, checked, and never code.
+"""Checkpoints: everything the next round depends on, in files that are complete, checked, and contain no code.
 
 A checkpoint is ``round-NNNNNNN.safetensors`` with the arrays, and ``round-NNNNNNN.json`` with everything else and
 the SHA-256 of the first. The JSON file is written last: without it there is no checkpoint. The newest two are kept,
-so that one that is damaged costs a round and not the run.
+so that a damaged one costs a round and not the run.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _KEYS = {"format", "package", "round", "config_hash", "data", "arrays", "state",
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was found in a folder of checkpoints.
+    """The result of reading a folder of checkpoints.
 
     Attributes
     ----------
     state
-        The state that was saved; None if every checkpoint there is had to be refused.
+        The saved state; None if every checkpoint was refused.
     round
         The last finished round; 0 without a state.
     notes
@@ -62,8 +62,8 @@ def save_checkpoint(folder: Path | str, state: Mapping[str, Any], *, round: int,
     Parameters
     ----------
     folder
-        Only for checkpoints; made if need be. All but the two newest are removed from it, and so are those of later
-        rounds, which belong to a future that will not be.
+        Only for checkpoints; created if missing. All but the two newest are removed from it, and so are those of
+        later rounds, which the run will write again.
     state
         Nested tables and lists of numbers, strings and arrays.
     round, config_hash
@@ -74,7 +74,7 @@ def save_checkpoint(folder: Path | str, state: Mapping[str, Any], *, round: int,
     StateError
         If the state holds anything else.
     OSError
-        If it cannot be written. Nothing that was there before has changed then.
+        If it cannot be written. Earlier checkpoints are unchanged then.
     """
     folder = Path(folder)
     if not 0 < round < 10**7:
@@ -110,14 +110,14 @@ def save_checkpoint(folder: Path | str, state: Mapping[str, Any], *, round: int,
 
 
 def load_checkpoint(folder: Path | str, *, config_hash: str, before: int | None = None) -> Checkpoint | None:
-    """Return the newest checkpoint that is whole and of this configuration.
+    """Return the newest checkpoint that is complete and belongs to this configuration.
 
     Parameters
     ----------
     folder
         As for :func:`save_checkpoint`.
     config_hash
-        Of the run that is to go on.
+        Of the run that continues.
     before
         Only look at checkpoints of earlier rounds than this.
 
@@ -140,7 +140,7 @@ def load_checkpoint(folder: Path | str, *, config_hash: str, before: int | None 
 
 
 def newest_document(folder: Path | str) -> dict[str, Any] | None:
-    """Return the newest checkpoint's document (its numbers and strings, not the arrays) that is whole, if any."""
+    """Return the newest complete document of a checkpoint (its numbers and strings, not the arrays), if any."""
     for number in _rounds_in(Path(folder)):
         try:
             return _document(_paths(Path(folder), number)[1])
@@ -154,7 +154,7 @@ def remove_checkpoints(folder: Path | str) -> None:
     folder = Path(folder)
     if not folder.is_dir() or folder.is_symlink():
         return
-    # Documents first: what is left of a removal that is interrupted must not look like a checkpoint.
+    # Documents first: an interrupted removal must not leave files that look like a checkpoint.
     ours = [path for path in folder.iterdir() if _NAME.match(path.name.removeprefix("."))]
     for path in sorted(ours, key=lambda path: path.suffix != ".json"):
         path.unlink(missing_ok=True)
@@ -168,14 +168,14 @@ def _paths(folder: Path, number: int) -> tuple[Path, Path]:
 
 
 def _rounds_in(folder: Path) -> list[int]:
-    """Return the rounds of which there is a checkpoint, newest first."""
+    """Return the rounds that have a checkpoint, newest first."""
     names = os.listdir(folder) if folder.is_dir() else []
-    found = [_NAME.fullmatch(name.removesuffix(".json")) for name in names if name.endswith(".json")]
-    return sorted((int(match[1]) for match in found if match), reverse=True)
+    matches = [_NAME.fullmatch(name.removesuffix(".json")) for name in names if name.endswith(".json")]
+    return sorted((int(match[1]) for match in matches if match), reverse=True)
 
 
 class _Tally:
-    """Size and SHA-256 of what passes by."""
+    """Size and SHA-256 of the chunks that pass through it."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -193,7 +193,7 @@ def _checksum(document: Mapping[str, Any]) -> str:
 
 
 def _tidy(folder: Path, newest: int) -> None:
-    """Keep the checkpoint just written and the one before it; remove all others and what interruptions left."""
+    """Keep the checkpoint just written and the one before it; remove all others and unfinished files."""
     kept = {newest, *[number for number in _rounds_in(folder) if number < newest][:1]}
     names = {path.name for number in kept for path in _paths(folder, number)}
     ours = [path for path in folder.iterdir() if _NAME.match(path.name.removeprefix(".")) and path.name not in names]
@@ -207,13 +207,14 @@ def _load(folder: Path, number: int, config_hash: str) -> dict[str, Any]:
     for key, expected in (("config_hash", config_hash), ("round", number)):
         if document[key] != expected:
             raise StateError(f"{document_path.name}: expected {key} {expected}, got {document[key]}")
-    told = document["data"]
-    if not isinstance(told, dict) or told.get("file") != data_path.name or not isinstance(told.get("bytes"), int):
-        raise StateError(f"{document_path.name}: does not say which data belongs to it")
-    data = _read(data_path, told["bytes"], exactly=True)
-    found = hashlib.sha256(data).hexdigest()
-    if found != told.get("sha256"):
-        raise StateError(f"{data_path.name}: expected SHA-256 {told.get('sha256')}, got {found}")
+    data_file = document["data"]
+    named = isinstance(data_file, dict) and data_file.get("file") == data_path.name
+    if not named or not isinstance(data_file.get("bytes"), int):
+        raise StateError(f"{document_path.name}: does not name its data file")
+    data = _read(data_path, data_file["bytes"], exactly=True)
+    sha256 = hashlib.sha256(data).hexdigest()
+    if sha256 != data_file.get("sha256"):
+        raise StateError(f"{data_path.name}: expected SHA-256 {data_file.get('sha256')}, got {sha256}")
     try:
         arrays = from_safetensors(data)
         for name, (expected, got) in _differences(document["arrays"], described(arrays)).items():
@@ -229,7 +230,7 @@ def _load(folder: Path, number: int, config_hash: str) -> dict[str, Any]:
 
 
 def _document(path: Path) -> dict[str, Any]:
-    """Read the JSON file of a checkpoint: complete, unchanged to the byte, and of a format that is known."""
+    """Read the JSON file of a checkpoint; refuse it if it is incomplete, changed, or of an unknown format."""
     text = _read(path, MAX_DOCUMENT)
     try:
         document = parse_strictly(text)
@@ -237,18 +238,18 @@ def _document(path: Path) -> dict[str, Any]:
         raise StateError(f"{path.name}: {error}") from error
     if not isinstance(document, dict):
         raise StateError(f"{path.name}: expected a table, got a {type(document).__name__}")
-    found = document.get("format")
-    if found != FORMAT or isinstance(found, bool):
-        newer = isinstance(found, int) and found > FORMAT
+    version = document.get("format")
+    if version != FORMAT or isinstance(version, bool):
+        newer = isinstance(version, int) and version > FORMAT
         hint = f"; it was written by mabrfl {document.get('package')}, this is {__version__}" if newer else ""
-        raise StateError(f"{path.name}: expected format {FORMAT}, got {found!r}{hint}")
+        raise StateError(f"{path.name}: expected format {FORMAT}, got {version!r}{hint}")
     if set(document) != _KEYS:
         raise StateError(f"{path.name}: expected the keys {sorted(_KEYS)}, got {sorted(document)}")
     expected = _checksum(document)
     if document["checksum"] != expected:
         raise StateError(f"{path.name}: expected checksum {expected}, got {document['checksum']}")
     if canonical_json(document) != text:
-        raise StateError(f"{path.name}: is not written as checkpoints are; something else has changed it")
+        raise StateError(f"{path.name}: does not have the exact form of a checkpoint; another program changed it")
     return document
 
 
@@ -268,12 +269,12 @@ def _read(path: Path, size: int, *, exactly: bool = False) -> bytes:
     try:
         handle = os.open(path, flags)
         with open(handle, "rb") as file:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
                 raise StateError(f"{path.name}: expected a regular file")
-            if found.st_size > size or (exactly and found.st_size < size):
+            if status.st_size > size or (exactly and status.st_size < size):
                 least = "" if exactly else "at most "
-                raise StateError(f"{path.name}: expected {least}{size:,} bytes, got {found.st_size:,}")
+                raise StateError(f"{path.name}: expected {least}{size:,} bytes, got {status.st_size:,}")
             return file.read(size)
     except OSError as error:
         raise StateError(f"{path.name}: cannot be read: {error.strerror}") from error

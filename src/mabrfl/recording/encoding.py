@@ -1,6 +1,6 @@
 """A nested state as JSON with references, and the arrays it refers to as one safetensors file.
 
-Nothing here runs code from data: what is read is numbers, strings, lists and tables, or it is refused.
+Nothing here runs code from data: only numbers, strings, lists and tables are read; anything else is refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DTYPES = {
     "uint8": "U8",
     "bool": "BOOL",
 }
-"""NumPy's names of the types that a checkpoint may hold, and safetensors' own."""
+"""The types that a checkpoint may hold: their names in NumPy, and in safetensors."""
 
 _ARRAY, _SCALAR, _TUPLE, _FLOAT = "$array", "$scalar", "$tuple", "$float"
 _ODD_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -45,7 +45,7 @@ _ODD_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 def encode(state: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
     """Split a state of plain values and arrays into JSON and the arrays by name.
 
-    Names are JSON pointers (RFC 6901) into the state, so that no two are the same.
+    Names are JSON pointers (RFC 6901) into the state, so they are distinct.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def _escaped(key: Any) -> str:
 
 
 def decode(value: Any, arrays: Arrays) -> Any:
-    """Put a state together again; every array must be referred to exactly once."""
+    """Return the state of :func:`encode`; it must refer to every array exactly once."""
     left = dict(arrays)
     state = _decode(value, left)
     if left:
@@ -119,7 +119,7 @@ def _decode(value: Any, left: dict[str, NDArray[Any]]) -> Any:
     if len(value) == 1 and mark in (_ARRAY, _SCALAR) and entry in left:
         array = left.pop(entry)
         return array if mark == _ARRAY else array[()]
-    raise StateError(f"{json.dumps(value)[:80]} refers to nothing that is there")
+    raise StateError(f"{json.dumps(value)[:80]} refers to nothing in the file")
 
 
 def described(arrays: Arrays) -> dict[str, dict[str, Any]]:
@@ -132,7 +132,7 @@ def described(arrays: Arrays) -> dict[str, dict[str, Any]]:
 
 def to_safetensors(arrays: Arrays) -> Iterator[bytes | memoryview]:
     """Yield a safetensors file piece by piece, without a copy of the numbers."""
-    # Largest elements first, as the format's own library does: every array then begins at a multiple of its own.
+    # Largest elements first, as the format's own library does: each array starts at a multiple of its element size.
     names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
     if len(names) > MAX_ARRAYS:
         raise StateError(f"a checkpoint holds at most {MAX_ARRAYS:,} arrays; got {len(names):,}")
@@ -151,12 +151,12 @@ def to_safetensors(arrays: Arrays) -> Iterator[bytes | memoryview]:
 
 
 def from_safetensors(data: bytes) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a safetensors file; anything else is refused before memory is asked for.
+    """Return the arrays of a safetensors file; anything else is refused before memory is allocated.
 
     Raises
     ------
     StateError
-        If the header is too long or lists too much, or what it lists does not fit the data exactly.
+        If the header is too long, lists too many arrays, or does not match the data exactly.
     """
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(MAX_HEADER, len(data) - 8):
@@ -174,13 +174,13 @@ def from_safetensors(data: bytes) -> dict[str, NDArray[Any]]:
 
 
 def parse_strictly(data: bytes) -> Any:
-    """Parse JSON in which no name comes twice and every number is one."""
+    """Parse strict JSON: no name twice, no NaN, no infinities."""
 
     def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        names = dict(pairs)
+        if len(names) != len(pairs):
             raise ValueError("a name comes twice")
-        return found
+        return names
 
     def refuse(name: str) -> NoReturn:
         raise ValueError(f"{name} is not JSON")
@@ -193,6 +193,6 @@ def parse_strictly(data: bytes) -> Any:
 
 
 def canonical_json(document: Any) -> bytes:
-    """Return JSON in the one form in which checkpoints are written and checked."""
+    """Return JSON in the one form that checkpoints and audits use."""
     text = json.dumps(document, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.encode() + b"\n"

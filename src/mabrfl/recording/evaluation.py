@@ -1,4 +1,4 @@
-"""How well a defense did, measured against the truth. No defense may import this module."""
+"""Measures of a defense, against the truth about who attacks. No defense may import this module."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Detection:
     .. math:: \text{precision} = \frac{c}{c + h}, \qquad \text{recall} = \frac{c}{c + m}, \qquad
         \text{honest\_rejected\_rate} = \frac{h}{h + a}
 
-    A rate whose denominator is zero is None: nobody was rejected, or there was nobody to catch.
+    A rate whose denominator is zero is None: nobody was rejected, or there were no attackers.
     """
 
     caught: int
@@ -59,7 +59,7 @@ class Detection:
 
 
 def detection(records: Sequence[RoundRecord]) -> Detection:
-    """Count right and wrong verdicts over these rounds; one record for the numbers of a single round."""
+    """Count right and wrong verdicts over these rounds; pass one record for the numbers of a single round."""
     judged = sum(len(record.verdicts) for record in records)
     caught = sum(record.caught for record in records)
     missed = sum(record.missed for record in records)
@@ -69,7 +69,7 @@ def detection(records: Sequence[RoundRecord]) -> Detection:
 
 @dataclass(frozen=True)
 class SelectionRates:
-    """How often a client was selected per round, on average over the honest and over the attackers."""
+    """Mean share of rounds in which a client was selected: of honest clients, and of attackers."""
 
     honest: float | None
     malicious: float | None
@@ -80,7 +80,7 @@ def selection_rates(
 ) -> SelectionRates:
     """Return the mean share of rounds in which an honest client, and an attacker, was selected.
 
-    ``attackers`` may hold more ids than there are attackers, if some changed theirs: a record knows those of its round.
+    ``attackers`` may hold more ids than there are attackers, if some changed theirs; a record has the ids of its round.
     """
     malicious = sum(client in attackers for record in records for client in record.selected)
     honest = sum(len(record.selected) for record in records) - malicious
@@ -107,23 +107,23 @@ def regret(records: Sequence[RoundRecord]) -> list[int]:
 
 
 def ratio(part: float, whole: float) -> float | None:
-    """Return ``part / whole``, or None if there is nothing to take a part of."""
+    """Return ``part / whole``, or None if ``whole`` is zero."""
     return part / whole if whole else None
 
 
 def summarize(
     records: Sequence[RoundRecord], config: RunConfig, seconds: float, interrupted: bool = False
 ) -> dict[str, Any]:
-    """Return a run in a few plain numbers, as ``summary.json`` has them; accuracies in percent.
+    """Return the numbers of ``summary.json``; accuracies in percent.
 
-    What cannot be computed (no round was finished, nobody was rejected, ...) is None.
+    A number that cannot be computed (no finished round, nobody rejected, ...) is None.
     """
     config = resolve(config)
     accuracies = [record.accuracy for record in records]
     last = accuracies[-LAST:]
     finite = [accuracy for accuracy in accuracies if math.isfinite(accuracy)]
     attackers = canonical(attacker_ids(records))
-    found = detection(records)
+    counts = detection(records)
     selected = selection_rates(records, attackers, config.clients or 0)
     return {
         "dataset": config.dataset,
@@ -140,10 +140,10 @@ def summarize(
         "attack_success": records[-1].attack_success if records else None,
         "rounds": len(records),
         "rounds_planned": config.rounds,
-        "detection_precision": found.precision,
-        "detection_recall": found.recall,
-        "honest_rejected_rate": found.honest_rejected_rate,
-        "detection": asdict(found),
+        "detection_precision": counts.precision,
+        "detection_recall": counts.recall,
+        "honest_rejected_rate": counts.honest_rejected_rate,
+        "detection": asdict(counts),
         "selection_rate_honest": selected.honest,
         "selection_rate_malicious": selected.malicious,
         "malicious_selections": regret(records)[-1] if records else 0,

@@ -1,4 +1,4 @@
-"""Files of results: replaced as a whole, read within limits."""
+"""Files of results: they are replaced as a whole, and read up to a size limit."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from mabrfl.recording.atomic import replace_file
 from mabrfl.recording.folder import shown
 
 MAX_BYTES = 128 * 2**20
-"""The longest document that is read, unpacked; a hundred times a sweep over the paper's whole table."""
+"""The longest document that is read, unpacked: a hundred times the size of a sweep over the paper's whole table."""
 
 _GZIP = b"\x1f\x8b"
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file as a whole, and make its folder if need be: nobody ever sees half of it.
+    """Replace a file as a whole; its folder is made if it is missing.
 
     Raises
     ------
     OutputError
-        If the operating system refuses; the old file is then still there.
+        If the operating system refuses; the old file is unchanged then.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,12 +35,12 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def read_bytes(path: Path, *, packed: bool = False) -> bytes:
-    """Read a file of at most :data:`MAX_BYTES`, which for a packed one is what it unpacks to.
+    """Read a file of at most :data:`MAX_BYTES`; for a packed file that is its unpacked size.
 
     Raises
     ------
     StateError
-        If it cannot be read, is too long, or is not what a packed file should be.
+        If it cannot be read, is too long, or is not a packed file although it should be.
     """
     try:
         with gzip.open(path, "rb") if packed else open(path, "rb") as file:
@@ -56,7 +56,7 @@ def read_bytes(path: Path, *, packed: bool = False) -> bytes:
 
 
 def is_packed(path: Path) -> bool:
-    """Whether a file begins as packed ones do, damaged or not."""
+    """Whether a file begins like a packed one, damaged or not."""
     try:
         with open(path, "rb") as file:
             return file.read(len(_GZIP)) == _GZIP
@@ -65,7 +65,7 @@ def is_packed(path: Path) -> bool:
 
 
 def parse_json(data: bytes, path: Path) -> Any:
-    """Parse strict JSON in UTF-8: no NaN, no infinities, nor numbers that overflow to them.
+    """Parse strict JSON in UTF-8: no NaN, no infinities, no number that overflows to one.
 
     Raises
     ------
@@ -98,11 +98,11 @@ def read_object(path: Path, *, strict: bool = True) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = parse_json(read_bytes(path), path)
-        if not isinstance(found, dict):
-            raise StateError(f"{shown(path)} must hold an object; got a {type(found).__name__}")
+        document = parse_json(read_bytes(path), path)
+        if not isinstance(document, dict):
+            raise StateError(f"{shown(path)} must hold an object; got a {type(document).__name__}")
     except StateError:
         if strict:
             raise
         return {}
-    return found
+    return document

@@ -1,4 +1,4 @@
-"""The folder of one run: claimed by one process at a time, written so that it is readable at any moment."""
+"""The folder of one run: one process at a time owns it, and it is readable at any moment."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from mabrfl.recording.record import RoundRecord, plain
 __all__ = ["CHECKPOINTS", "CONFIG", "MANIFEST", "ROUNDS", "SUMMARY", "RunFolder", "explained", "lock", "shown"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What the operating system says when a disk, or what a user may have of it, is full."""
+"""The errors of a full disk, and of a user's quota that is used up."""
 _LOCK_SECONDS = 0.05
 
 
@@ -64,7 +64,7 @@ class RunFolder:
 
     @staticmethod
     def check(path: Path | str, *, force: bool = False, replaced: Iterable[str] = OURS) -> Path:
-        """Refuse a folder that :meth:`create` would refuse, without touching anything.
+        """Refuse a folder that :meth:`create` would refuse; nothing changes.
 
         With ``force``, files of the ``replaced`` names are refused if no run wrote them.
         """
@@ -85,13 +85,13 @@ class RunFolder:
     def create(cls, path: Path | str, *, force: bool = False) -> RunFolder:
         """Make the folder and claim it; with ``force``, remove the files of an earlier run from it.
 
-        Only files that a run has written are ever removed, and never those of a run that is still going.
+        Only files that a run wrote are removed, and never those of a run that is still going.
 
         Raises
         ------
         OutputError
-            If there is a file in its place, it is not empty (with ``force``: has files of the same names that are no
-            run's), not writable, or claimed by another run.
+            If the path is a file, or the folder is not empty (with ``force``: has files of these names that no run
+            wrote), not writable, or claimed by another run.
         """
         path = cls.check(path, force=force)
         with explained(path):
@@ -104,21 +104,21 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path | str, *, patience: float = 0.0) -> RunFolder:
-        """Claim the folder of a run that was not finished; nothing in it changes yet.
+        """Claim the folder of an unfinished run; nothing in it changes yet.
 
-        Say with :meth:`rewind` where to go on.
+        Then call :meth:`rewind` to say where to continue.
 
         Parameters
         ----------
         path
             The folder.
         patience
-            Seconds to wait for another process to let go of it: one that was killed a moment ago, say.
+            Seconds to wait for another process to release it, such as one that was killed a moment ago.
 
         Raises
         ------
         OutputError
-            If the folder is not there, not writable, or claimed by another run.
+            If the folder is missing, not writable, or claimed by another run.
         """
         path = Path(path)
         with explained(path):
@@ -126,48 +126,48 @@ class RunFolder:
         return cls(path, rounds)
 
     def rewind(self, mark: Mapping[str, Any] | None = None) -> None:
-        """Go back to where a :meth:`mark` was made, or to the start; rounds written after it are removed.
+        """Go back to a :meth:`mark`, or to the start; rounds written after it are removed.
 
-        So is what only the end of a run leaves: the summary, the pictures.
+        The files that only a finished run has (the summary, the pictures) are removed too.
 
         Raises
         ------
         StateError
-            If the rounds before the mark are not, byte for byte, what they were. Nothing is removed then.
+            If the bytes of the rounds before the mark have changed. Nothing is removed then.
         """
         size, expected = (0, None) if mark is None else (mark["bytes"], mark["sha256"])
         with explained(self.path):
             self._rounds.seek(0)
             before = self._rounds.read(size)
-            found = hashlib.sha256(before)
-            if mark is not None and (len(before) != size or found.hexdigest() != expected):
+            digest = hashlib.sha256(before)
+            if mark is not None and (len(before) != size or digest.hexdigest() != expected):
                 raise StateError(
                     f"{ROUNDS}: expected {size:,} bytes with SHA-256 {expected}, "
-                    f"got {len(before):,} with {found.hexdigest()}"
+                    f"got {len(before):,} with {digest.hexdigest()}"
                 )
             _clear(self.path, keep=(ROUNDS, CONFIG, MANIFEST))
             self._rounds.seek(size)
             self._rounds.truncate(size)
-            self._written = found
+            self._written = digest
 
     def mark(self) -> dict[str, Any]:
-        """Return the place after the rounds written so far, which are on the disk when this returns."""
+        """Return the end of the rounds written so far; they are on the disk when this returns."""
         with explained(self.path):
             os.fsync(self._rounds.fileno())
             return {"bytes": self._rounds.tell(), "sha256": self._written.hexdigest()}
 
     def start(self, *, config: str, manifest: Mapping[str, Any]) -> None:
-        """Write the complete configuration and where the run comes from, before the first round."""
+        """Write the complete configuration and the manifest, before the first round."""
         self._write(CONFIG, config)
         self.write_manifest(manifest)
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        """Write where the run comes from."""
+        """Write the manifest: where the run comes from."""
         self._manifest = dict(manifest)
         self._write_json(MANIFEST, self._manifest)
 
     def append(self, record: RoundRecord) -> None:
-        """Add one round; it is with the operating system when this returns."""
+        """Add one round; the operating system has it when this returns."""
         line = record.to_json().encode("ascii") + b"\n"
         with explained(self.path):
             write_all(self._rounds.fileno(), line)
@@ -175,19 +175,19 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder's folder of checkpoints; it is there while the run is not finished."""
+        """The folder of checkpoints; it exists while the run is not finished."""
         return self.path / CHECKPOINTS
 
     def checkpoint(self, state: Mapping[str, Any], *, round: int, config_hash: str) -> None:
-        """Save a state together with the place in the rounds that it belongs to."""
+        """Save a state together with its position in the file of rounds."""
         with explained(self.path):
             save_checkpoint(self.checkpoints, {**state, "rounds": self.mark()}, round=round, config_hash=config_hash)
 
     def finish(self, summary: Mapping[str, Any], *, complete: bool = True) -> None:
         """Write the time of the end into the manifest, and the summary.
 
-        The summary comes last: a run that has one that does not say ``interrupted`` is finished. If it is
-        ``complete``, its checkpoints go then.
+        The summary is written last: a run is finished if it has a summary without ``interrupted``. If it is
+        ``complete``, its checkpoints are then removed.
         """
         self._write_json(MANIFEST, {**self._manifest, "ended": datetime.now(UTC).isoformat(timespec="seconds")})
         self._write_json(SUMMARY, summary)
@@ -230,7 +230,7 @@ def _clear(path: Path, *, keep: tuple[str, ...]) -> None:
 def _claim(path: Path, how: int, patience: float = 0.0) -> io.FileIO:
     """Open the rounds file for this run alone."""
     try:
-        # Unbuffered: nothing is left over to be written at the end, when a full disk may have space again.
+        # Unbuffered: nothing is left to write at the end, when a full disk may have space again.
         file = io.FileIO(os.open(path, os.O_RDWR | how | getattr(os, "O_BINARY", 0), 0o644), "r+")
     except FileExistsError:
         raise OutputError(f"output folder {shown(path.parent)} was taken by another run just now") from None
@@ -244,7 +244,7 @@ def _claim(path: Path, how: int, patience: float = 0.0) -> io.FileIO:
 
 
 def lock(file: IO[Any]) -> bool:
-    """Lock a file until it is closed, however the process ends; False if another process has done so."""
+    """Lock a file until it is closed or the process ends; return False if another process has locked it."""
     if fcntl is None:
         return True
     try:
@@ -259,7 +259,7 @@ def lock(file: IO[Any]) -> bool:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses (no permission, ...) into an OutputError; a full disk into a DiskError."""
+    """Turn errors of the operating system (no permission, ...) into OutputError; a full disk into DiskError."""
     try:
         yield
     except (OSError, ValueError) as error:

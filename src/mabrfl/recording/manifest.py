@@ -1,4 +1,4 @@
-"""Where a run comes from: versions, seed, data, source commit, the user's own code, command."""
+"""The manifest of a run: versions, seed, data, source commit, the user's own code, command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def manifest(
     arguments: Sequence[str],
     code: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any]:
-    """Return what is needed to repeat a run, as plain values, with no path of this machine in it.
+    """Return what is needed to repeat a run, as plain values, without paths of this machine.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ def manifest(
     data_fingerprint
         SHA-256 over the data set's arrays.
     arguments
-        The command line without the program's name; absolute paths are cut down to their last part.
+        The command line without the program's name; of absolute paths only the last part is kept.
     code
-        Fingerprints of the user's own code by name, see :func:`mabrfl.catalog.code_of`; none for a run without any.
+        Fingerprints of the user's own code by name, see :func:`mabrfl.catalog.code_of`; None if there is none.
     """
     return {
         "versions": {"mabrfl": __version__, "python": platform.python_version()}
@@ -71,7 +71,7 @@ def source_commit(package: Path) -> dict[str, Any] | None:
 
 
 def _git(checkout: Path, *command: str) -> str | None:
-    # Variables such as GIT_DIR (set inside hooks) would point git at another repository.
+    # Variables such as GIT_DIR, which hooks set, would make git use another repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     try:

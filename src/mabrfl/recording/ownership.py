@@ -1,4 +1,4 @@
-"""Which files in a folder a run wrote, and a folder for a new run that nobody else takes."""
+"""Which files in a folder a run wrote, and the reservation of a folder for a new run."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ CONFIG, MANIFEST, ROUNDS, SUMMARY = "config.toml", "manifest.json", "rounds.json
 PICTURES = ("accuracy.png", "accuracy.svg", "clients.png", "clients.svg")
 OURS = (CONFIG, MANIFEST, ROUNDS, SUMMARY, *PICTURES)
 CHECKPOINTS = "checkpoint"
-"""With ``OURS`` everything a run writes; nothing else is ever removed from a folder."""
+"""With ``OURS``, everything that a run writes; nothing else is ever removed from a folder."""
 FAILED, SERIES = "failed.json", "series.json"
-"""What a sweep writes into the folder of a run: why it failed; its rounds, if it was adopted."""
+"""Files of a sweep in the folder of a run: why it failed; its rounds, if it was adopted."""
 WRITTEN_ASIDE = (*OURS, FAILED, SERIES)
-"""Of all of them, a process that was killed may have left half of a new one, under a name of its own."""
+"""A killed process may have left an unfinished temporary file of any of these."""
 
 _LONGEST_LINE = 64 * 2**20
 
 
 def is_empty(path: Path) -> bool:
-    """Whether a folder has nothing but what killed processes of ours left, half written."""
+    """Whether a folder has nothing but unfinished temporary files of killed runs."""
     return all(is_leftover(file.name, WRITTEN_ASIDE) for file in path.iterdir())
 
 
 def holds_run(path: Path) -> bool:
-    """Whether a run of ours wrote what is in a folder, however early it was killed."""
+    """Whether a run of ours wrote into a folder, even if it was killed early."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        told = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        if isinstance(told, dict) and "config_hash" in told:
+        document = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        if isinstance(document, dict) and "config_hash" in document:
             return True
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        # The manifest comes second: a run begins with claiming its file of rounds.
+        # The manifest comes second: a run first claims its file of rounds.
         with open(path / ROUNDS, encoding="utf-8") as file:
             first = file.readline(_LONGEST_LINE)
         if first:
@@ -52,21 +52,21 @@ def refuse_others_files(path: Path, names: Iterable[str] = OURS) -> None:
     Raises
     ------
     OutputError
-        If there are such files, and nothing says that they are a run's.
+        If there are such files, and nothing shows that a run wrote them.
     """
-    there = [name for name in names if (path / name).exists()]
-    if there and not holds_run(path):
+    existing = [name for name in names if (path / name).exists()]
+    if existing and not holds_run(path):
         raise OutputError(
-            f"output folder {str(path)!r} has files that no run wrote, and a run would replace: {', '.join(there)}; "
+            f"output folder {str(path)!r} has files that no run wrote, and a run would replace: {', '.join(existing)}; "
             "choose another folder, or move them"
         )
 
 
 @contextlib.contextmanager
 def reserved(path: Path) -> Iterator[Path]:
-    """Make a folder that was not there, numbered if need be: of several who ask at the same moment, each has its own.
+    """Make a new folder, with a number if the name is taken; callers at the same moment get different folders.
 
-    If it is still empty in the end, it is removed again.
+    If it is empty at the end, it is removed again.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def reserved(path: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        # Only what is empty can be removed in this way.
+        # rmdir removes empty folders only.
         with contextlib.suppress(OSError):
             folder.rmdir()
             if parent_is_new:

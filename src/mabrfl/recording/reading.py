@@ -1,4 +1,4 @@
-"""Reading run folders back, also those of runs that were killed."""
+"""Reading the folders of runs, also of runs that were killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mabrfl.recording.record import RoundRecord
 
 @dataclass(frozen=True)
 class ReadRounds:
-    """The rounds found in a run folder.
+    """The rounds in the folder of a run.
 
     Attributes
     ----------

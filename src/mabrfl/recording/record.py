@@ -16,7 +16,7 @@ from mabrfl.updates import Verdict, canonical
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One round: who took part, what was decided about whom and why, and where the model stands.
+    """One round: the clients, the verdicts with their evidence, and the model's accuracy.
 
     Attributes
     ----------
@@ -31,16 +31,16 @@ class RoundRecord:
     reputation
         ``{id: (B, M)}`` after the round.
     attackers
-        The truth, known to the simulator and to evaluation alone, under the ids that they had in this round.
+        The attackers' ids in this round: the truth, known to the simulator and to evaluation alone.
     events, facts
-        What happened to the round as a whole, in words and in plain numbers.
+        Notes on the round as a whole, in words and in plain numbers.
     seconds
         Wall-clock time per stage.
     per_class
         Accuracy in percent per class of the test set.
     attack_success
-        Percent of the examples that the attack wants to have misread which the global model reads as it
-        wants, after the round; None if the attack has no such aim.
+        Percent of the examples of the attack's goal that the global model classifies as the attack wants, after
+        the round; None if the attack has no goal.
     """
 
     round: int
@@ -68,7 +68,7 @@ class RoundRecord:
 
     @property
     def malformed(self) -> int:
-        """How many clients sent something that is no update."""
+        """How many clients sent something that is not an update."""
         return self._count("malformed")
 
     @property
@@ -138,7 +138,7 @@ class RoundRecord:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: NumPy's numbers and arrays as Python's, NaN and infinities as None."""
+    """Return a value that JSON can hold: NumPy's numbers and arrays as Python's, NaN and infinities as None."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, float):

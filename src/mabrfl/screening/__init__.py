@@ -1,4 +1,4 @@
-"""Stage 4, screen: whose update is believed. Intake first, then sybils (ISA), then outliers (INSA)."""
+"""Stage 4, screen: which updates are accepted. Intake first, then sybils (ISA), then outliers (INSA)."""
 
 from mabrfl.screening.intake import Intake, inspect
 from mabrfl.screening.momentum import MomentumMemory

@@ -1,4 +1,4 @@
-"""Stage 1, select: who takes part in a round."""
+"""Stage 1, select: the clients that take part in a round."""
 
 from mabrfl.selection.budget import Budgeted
 from mabrfl.selection.thompson import ACS, ThompsonTop

@@ -10,10 +10,10 @@ from mabrfl.rng import ClientId
 
 
 class Identities:
-    """The public ids of K clients. Client k starts as k; a new identity is a number that nobody ever had.
+    """The public ids of K clients. Client k starts as k; a new identity is a number that was never used.
 
-    Only the simulator and evaluation know who is behind an id. To the server a new id is a new client, and
-    the old one is a client that left.
+    Only the simulator and evaluation know the client of an id. For the server a new id is a new client, and the
+    old one is a client that left.
 
     Parameters
     ----------
@@ -44,18 +44,18 @@ class Identities:
         return tuple(self._current[int(client)] for client in clients)
 
     def client(self, public_id: ClientId) -> int:
-        """Return whose id it is, or was."""
+        """Return the client that has, or had, this id."""
         return self._owners[int(public_id)]
 
     def renew(self, client: ClientId) -> int:
-        """Give a client an id that nobody ever had, and return it."""
+        """Give a client an id that was never used, and return it."""
         new = len(self._owners)
         self._owners.append(int(client))
         self._current[int(client)] = new
         return new
 
     def state_dict(self) -> dict[str, Any]:
-        """Return who took a new identity, in order: all there is to know."""
+        """Return the clients that took a new identity, in order; everything else follows from that."""
         return {"renewals": self._owners[self._num_clients :]}
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:

@@ -23,7 +23,7 @@ from mabrfl.updates import Floats, Outcome, Updates, Verdict, canonical
 
 @dataclass(frozen=True)
 class RoundTraining:
-    """Local training of one round: rows of the honest clients, of onlookers, of attackers who train.
+    """Local training of one round: rows of the honest clients, of onlookers, and of attackers that train.
 
     Onlookers are honest clients that were not selected and train only because the attack observes them.
     """
@@ -42,13 +42,13 @@ class RoundTraining:
 
     @property
     def attackers_updates(self) -> Floats | None:
-        """``(a, d)`` what the attackers' own training gave; None if they did not train."""
+        """``(a, d)`` updates of the attackers' own training; None if they did not train."""
         rows = self.updates[len(self.observed) :]
         return rows if len(rows) == len(self.attackers) else None
 
     @property
     def observed(self) -> tuple[int, ...]:
-        """The clients whose updates an attack may see, if its knowledge allows: ids of the first rows."""
+        """The clients whose updates an attack with enough knowledge sees: the ids of the first rows."""
         return self.honest + self.onlookers
 
 
@@ -129,7 +129,7 @@ class Federation:
             global_weights=model.weights,
             last_step=model.last_step,
             own_updates=trained.attackers_updates,
-            seed=digest(self.seed, "adversary"),  # the server's own streams stay its secret
+            seed=digest(self.seed, "adversary"),  # the adversary cannot know the server's streams
             controlled=tuple(canonical(self.attackers)),
             secrets=self._secrets(trained, attack, defense),
         )
@@ -139,7 +139,7 @@ class Federation:
         return Sent(self._attacked(trained, rows, attack))
 
     def _attacked(self, trained: RoundTraining, rows: Floats, attack: Attack) -> Updates:
-        """Return what everybody sends: the honest their updates, the attackers these rows and whatever they claim."""
+        """Return the updates of all: honest ones with true counts, and these rows with the attackers' claims."""
         claims = attack.claims([self.num_examples[client] for client in trained.attackers])
         matrix = np.concatenate([trained.honest_updates, rows])
         return self._updates(trained.honest + trained.attackers, matrix, claims)
@@ -148,15 +148,15 @@ class Federation:
         def rehearse(rows: Floats) -> Outcome:
             updates = self._attacked(trained, rows, attack)
             outcome = copy.deepcopy(defense).aggregate(updates, round=trained.round)
-            own = self.identities.client
-            known: dict[ClientId, Verdict] = {own(each): verdict for each, verdict in outcome.verdicts.items()}
-            return replace(outcome, verdicts=known)
+            owner = self.identities.client
+            verdicts: dict[ClientId, Verdict] = {owner(each): one for each, one in outcome.verdicts.items()}
+            return replace(outcome, verdicts=verdicts)
 
-        seen = trained.observed
-        return Secrets(trained.updates[: len(seen)], seen, defense.name, rehearse)
+        observed = trained.observed
+        return Secrets(trained.updates[: len(observed)], observed, defense.name, rehearse)
 
     def _updates(self, clients: Sequence[int], matrix: Floats, claims: Sequence[float] = ()) -> Updates:
-        """Return what these clients send; the last ones claim what is given, the others the truth."""
+        """Return the updates of these clients; the claims are for the last ones, the others have their true counts."""
         truthful = clients[: len(clients) - len(claims)]
         counts = [*(self.num_examples[client] for client in truthful), *claims]
         return Updates(self.identities.of(clients), matrix, counts, self.engine.dimension, self.engine.layout)
@@ -168,9 +168,9 @@ class Federation:
         return model.move(outcome, {each: own[client] for each, client in clients.items() if client in own})
 
     def renew_identities(self, outcome: Outcome, attack: Attack | None) -> tuple[str, ...]:
-        """Tell the attackers who of them was rejected; those who want to come back as somebody new from now on.
+        """Tell the attack which of its clients were rejected; those it names get new ids from the next round on.
 
-        Return what happened, for the record.
+        Return the events for the record.
         """
         rejected = [self.identities.client(each) for each, verdict in outcome.verdicts.items() if not verdict.accepted]
         caught = tuple(client for client in rejected if client in self.attackers)
@@ -204,7 +204,7 @@ def choose_attackers(num_clients: int, num_attackers: int, *, rule: str = "rando
     if rule == "last":
         return frozenset(range(num_clients - num_attackers, num_clients))
     if rule != "random":
-        raise ConfigError(f"attackers are chosen random or last; got {rule!r}")
+        raise ConfigError(f"attackers must be chosen 'random' or 'last'; got {rule!r}")
     order = np.argsort(uniforms(seed, "attackers", 0, range(num_clients)), kind="stable")
     return frozenset(int(client) for client in order[:num_attackers])
 

@@ -1,4 +1,4 @@
-"""For comparison: servers that know who attacks.
+"""Servers that know who attacks, for comparison.
 
 Fig. 1a of the paper compares three ways of sampling 10 of 50 clients, 15 of them malicious: at random (A), at random
 with all malicious updates discarded (B: the attack ``silent``), and benign clients alone (rational: the selector
@@ -29,10 +29,10 @@ class Silent(Attack):
 
 
 class HonestOnly:
-    """m of the honest clients, uniformly at random: the server knows who the attackers are.
+    """Select m of the honest clients uniformly at random: the server knows the attackers.
 
-    The random numbers are those of :class:`~mabrfl.selection.Uniform`: an honest client that it would select is
-    selected here too.
+    The random numbers are those of :class:`~mabrfl.selection.Uniform`: an honest client that it selects is selected
+    here too.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class HonestOnly:
     num_attackers
         How many attackers there are.
     attackers_chosen
-        By which rule, ``"random"`` or ``"last"``, as the run's setting of that name.
+        The rule that chose them, ``"random"`` or ``"last"``: the run's setting of that name.
     num_clients, seed
         Of the run.
     """
@@ -55,14 +55,14 @@ class HonestOnly:
         num_clients: int = 0,
         seed: int = 0,
     ) -> None:
-        from mabrfl.simulation.federation import choose_attackers  # noqa: PLC0415 (torch: planning a sweep need not wait for it)
+        from mabrfl.simulation.federation import choose_attackers  # noqa: PLC0415 (imports torch: not for planning a sweep)
 
         check_whole("num_selected", num_selected, at_least=1)
         check_whole("num_attackers", num_attackers)
         check_choice("attackers_chosen", attackers_chosen, ("random", "last"))
         self.num_selected = num_selected
         self.attackers = choose_attackers(num_clients, num_attackers, rule=attackers_chosen, seed=seed)
-        # An id that is no attacker's is not honest for that: an attacker may come back under a new one.
+        # Other ids need not be honest: an attacker may come back under a new id.
         self.honest = frozenset(range(num_clients)) - self.attackers
 
     def __call__(self, candidates: Candidates) -> Selection:

@@ -1,4 +1,4 @@
-"""One federated round, stage by stage. Open this file first: it says where everything lives."""
+"""One federated round, stage by stage. Read this file first: it shows where everything is."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Stopwatch:
         self._since = time.perf_counter()
 
     def lap(self, stage: str, result: T) -> T:
-        """Note the time since the last lap as this stage's, and hand its result on."""
+        """Record the time since the last lap for this stage, and return the stage's result."""
         now = time.perf_counter()
         self.seconds[stage] = now - self._since
         self._since = now

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Simulation:
     """A federation, its defense and its attack, ready to run. Use it as a context manager.
 
-    Everything is an object here, so that any model, data set, defense and attack will do;
-    :func:`build_simulation` makes one from a configuration and the catalogue's names.
+    It takes objects, so that any model, data set, defense and attack works; :func:`build_simulation` makes one from
+    a configuration and the catalogue's names.
 
     Parameters
     ----------
@@ -44,9 +44,9 @@ class Simulation:
     defense
         Selector, rule and beliefs at the server.
     attack
-        What the attackers do: an :class:`~mabrfl.attacks.Attack` or a function ``view -> rows``.
+        An :class:`~mabrfl.attacks.Attack` or a function ``view -> rows``; None for no attack.
     attackers
-        The clients under the adversary's control, for the whole run.
+        The clients that the adversary controls, for the whole run.
     training
         How a client trains.
     rounds
@@ -54,7 +54,7 @@ class Simulation:
     seed
         Root of all randomness outside the defense, which has its own.
     workers, device
-        Worker processes and where they train; the number of workers does not change the result.
+        Number of worker processes, and the device to train on; the number of workers does not change the result.
     config
         The configuration this was built from, if any, for the record.
     """
@@ -100,7 +100,7 @@ class Simulation:
         return len(self.federation.client_ids)
 
     def run(self) -> Iterator[RoundRecord]:
-        """Run the rounds that are left, one after the other, and yield each round's record."""
+        """Run the remaining rounds and yield each round's record."""
         while self.round < self.rounds:
             self.model, record = run_round(self.round + 1, self.model, self.federation, self.defense, self.attack)
             self.round += 1
@@ -121,7 +121,7 @@ class Simulation:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after the round in which :meth:`state_dict` was called, bit for bit.
+        """Continue after the round in which :meth:`state_dict` was called, with the same bits.
 
         Raises
         ------
@@ -131,7 +131,7 @@ class Simulation:
         try:
             number, model = _restored(state, self.model)
             attack = self.attack if isinstance(self.attack, Stateful) else None
-            # A state of a version before there were identities has none: nobody had changed theirs.
+            # States of earlier versions have no identities: no client could change its id then.
             identities = state.get("identities", {"renewals": []})
             restore(
                 [
@@ -157,7 +157,7 @@ class Simulation:
 
 
 def build_simulation(config: RunConfig) -> Simulation:
-    """Return the simulation of a run: it is resolved here, if it is not yet, and the catalogue builds its parts."""
+    """Return the simulation of a run. Resolve the configuration, if needed, and build the parts by their names."""
     run = resolve(config)
     dataset = catalog.build_dataset(run.dataset)
     shape = dataset.train_inputs.shape[1:]
@@ -190,7 +190,7 @@ def build_simulation(config: RunConfig) -> Simulation:
 
 
 def _restored(state: Mapping[str, Any], like: GlobalModel) -> tuple[int, GlobalModel]:
-    """Return the round and the model of a saved state, if it is one of this model."""
+    """Return the round and the model of a saved state; refuse the state of another model."""
     number = state["round"]
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise StateError(f"the state's round must be a whole number from 0; got {number!r}")
@@ -226,7 +226,7 @@ def defense_of(run: ResolvedConfig) -> Defense:
 
 
 def training_of(run: ResolvedConfig) -> TrainingOptions:
-    """Return how a client of a run trains."""
+    """Return the training options of a run."""
     return TrainingOptions(**run.training.model_dump(exclude={"init"}))
 
 

@@ -14,23 +14,23 @@ from mabrfl.sweeps.plan import is_sweeps_folder
 
 LOCK = ".lock"
 PATIENCE = 10.0
-"""Seconds to wait for the processes of a sweep that was killed a moment ago to be gone."""
+"""Seconds to wait for the processes of a sweep that was killed a moment ago."""
 _PAUSE = 0.1
 
 
 def refuse_foreign_folder(results: Path) -> None:
-    """Refuse a folder that has something in it, but no sweep's results; nothing is touched.
+    """Refuse a folder with files that are not results of a sweep; nothing changes.
 
     Raises
     ------
     OutputError
-        If it is such a folder, or no folder at all.
+        If it is such a folder, or not a folder.
     """
     with explained(results):
         nearest = next((place for place in (results, *results.absolute().parents) if place.exists()), Path())
         if not nearest.is_dir():
             raise OutputError(f"output folder {shown(results)} cannot be made: {shown(nearest)} is a file")
-        # The lock comes first, so that a sweep killed at once has nothing else; a copy may have lost it.
+        # The lock is written first, so a sweep killed early has only that; a copy may not have it.
         ours = (results / LOCK).exists() or is_sweeps_folder(results)
         if results.is_dir() and any(results.iterdir()) and not ours:
             raise OutputError(f"output folder {shown(results)} is not empty and not that of a sweep; choose another")
@@ -38,7 +38,7 @@ def refuse_foreign_folder(results: Path) -> None:
 
 @contextlib.contextmanager
 def claimed(results: Path) -> Iterator[None]:
-    """Claim a folder for one sweep at a time; the claim ends with the process, however that ends."""
+    """Claim a folder for one sweep at a time; the claim ends with the process."""
     refuse_foreign_folder(results)
     with explained(results):
         results.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def claimed(results: Path) -> Iterator[None]:
         while not lock(file):
             file.seek(0)
             owner = file.read(20).strip() or "unknown"
-            # A sweep that lives will not be gone in ten seconds; only one that is dying is waited for.
+            # A running sweep will not end in ten seconds; wait only for one that is being killed.
             if time.monotonic() >= deadline or _alive(owner):
                 raise OutputError(f"another sweep (process {owner}) is running in {shown(results)}")
             time.sleep(_PAUSE)

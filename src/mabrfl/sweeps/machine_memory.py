@@ -1,4 +1,4 @@
-"""How much memory there is to be had: of the machine, or of the container that this process is in."""
+"""The available memory of the machine, or of the container of this process."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 _V2, _V1 = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
-"""How control groups of the second and of the first version call their limit, and what they use of it."""
+"""The files with the limit and the use of a control group, for versions 2 and 1."""
 _CACHE = ("inactive_file", "total_inactive_file")
-"""What a group uses for files and gives back as soon as somebody wants it, by both versions."""
+"""The entries for file caches, which the system frees when memory is needed, for both versions."""
 
 
 def available_memory(root: Path | str = "/") -> int:
-    """Return how many bytes of memory can be had without swapping, or being killed for it.
+    """Return the bytes of memory that can be used without swapping and without being killed.
 
     Parameters
     ----------
     root
-        Where the operating system's ``proc`` and ``sys`` are.
+        The folder with the operating system's ``proc`` and ``sys``.
     """
     root = Path(root)
     return max(0, min([_of_machine(root), *_of_groups(root)]))
@@ -37,7 +37,7 @@ def _of_machine(root: Path) -> int:
 
 
 def _of_groups(root: Path) -> Iterator[int]:
-    """Yield what is left in each control group that this process is in and that has a limit."""
+    """Yield the free memory of each control group of this process that has a limit."""
     try:
         lines = (root / "proc" / "self" / "cgroup").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -53,11 +53,11 @@ def _of_groups(root: Path) -> Iterator[int]:
         else:
             continue
         for place in places:
-            yield from _left_on_the_way(place, path, names)
+            yield from _left_in_parents(place, path, names)
 
 
-def _left_on_the_way(place: Path, path: str, names: tuple[str, str]) -> Iterator[int]:
-    """Yield what is left in a group and in those around it; within a container, the outermost may be all there is."""
+def _left_in_parents(place: Path, path: str, names: tuple[str, str]) -> Iterator[int]:
+    """Yield the free memory of a group and of its parents; a container may see only the outermost one."""
     parts = [part for part in PurePosixPath(path).parts if part not in ("/", "..")]
     for depth in range(len(parts), -1, -1):
         folder = place.joinpath(*parts[:depth])

@@ -22,16 +22,16 @@ def pack(results_folder: Path | str, file: Path | str, *, force: bool = False) -
     results_folder
         A sweep's folder, or anything else that :func:`~mabrfl.sweeps.results.load_results` reads.
     file
-        What to write; packed results that are there are replaced.
+        The file to write; packed results in it are replaced.
     force
-        Replace them even if runs are finished there that are not finished in these results.
+        Replace them even if they have finished runs that these results do not have.
 
     Raises
     ------
     StateError
         If the folder holds no results.
     OutputError
-        If the file cannot be written, is there and is no packed results file, or has runs that would be lost.
+        If the file cannot be written, exists and is not a packed results file, or has runs that would be lost.
     """
     results, file = load_results(results_folder), Path(file)
     if file.exists():
@@ -41,7 +41,7 @@ def pack(results_folder: Path | str, file: Path | str, *, force: bool = False) -
     if len(text) > MAX_BYTES:
         raise OutputError(f"{shown(file)} would hold {len(text):,} bytes; at most {MAX_BYTES:,} are read back")
     packed = io.BytesIO()
-    # Neither the time nor the name of the file goes into its bytes.
+    # The bytes contain neither the time nor the file's name.
     with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as stream:
         stream.write(text.encode("ascii"))
     write_whole(file, packed.getvalue())
@@ -54,18 +54,18 @@ def _check_replaceable(file: Path, results: Results, force: bool) -> None:
     except StateError as error:
         if is_packed(file):
             raise OutputError(f"{error}; choose another name, or remove it if nothing in it is needed") from error
-        raise OutputError(f"{shown(file)} exists and is no packed results file; choose another name") from error
+        raise OutputError(f"{shown(file)} exists and is not a packed results file; choose another name") from error
     finished = {cell.key for cell in results.cells if cell.status == "done"}
     lost = [cell.key for cell in before.cells if cell.status == "done" and cell.key not in finished]
     if not lost or force:
         return
     planned = len({cell.key for cell in results.cells} & set(lost))
     others = len(lost) - planned
-    told = [
+    details = [
         *([f"{planned} could be taken over first (mabrfl sweep --from)"] if planned else []),
         *([f"{others} are not planned in them: of another sweep, or of settings that changed"] if others else []),
     ]
     raise OutputError(
         f"{shown(file)} has {len(lost)} finished runs that are not finished in the results to be packed; "
-        f"{', '.join(told)}; --force drops {'all ' if len(lost) > 1 else ''}{len(lost)}"
+        f"{', '.join(details)}; --force drops {'all ' if len(lost) > 1 else ''}{len(lost)}"
     )

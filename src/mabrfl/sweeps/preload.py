@@ -1,4 +1,4 @@
-"""What the cells of a sweep import, imported once, in the process that they are forked from."""
+"""Imports for the cells of a sweep, done once in the process that they are forked from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WATCH_SECONDS = 0.2
 
 
 def warm_up() -> None:
-    """Import it all, unless the sweep is gone before that is done: it takes seconds."""
+    """Import all modules, which takes seconds; end the process if the sweep ends before that."""
     done = threading.Event()
     watch = threading.Thread(target=_end_with_parent, args=(os.getppid(), done), daemon=True)
     watch.start()
@@ -33,8 +33,8 @@ def warm_up() -> None:
 
 
 def _first_optimizer() -> None:
-    """Make an optimizer, for whose first one PyTorch imports hundreds of modules."""
-    from torch import nn, optim  # noqa: PLC0415 (imported by now, in its turn)
+    """Make an optimizer: PyTorch imports hundreds of modules for the first one."""
+    from torch import nn, optim  # noqa: PLC0415 (imported by now)
 
     optim.Adam(nn.Linear(1, 1).parameters())
 

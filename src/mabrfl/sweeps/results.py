@@ -1,7 +1,7 @@
-"""Results of many runs, read from a sweep's folder or from one packed file.
+"""Results of many runs, from a sweep's folder or a packed file.
 
 A packed file (:mod:`mabrfl.sweeps.packing`) is strict JSON under gzip with the same bytes for the same results.
-It holds what tables, figures and reports need (configurations, summaries, one list per quantity over the rounds) and
+It holds the data for tables, figures and reports (configurations, summaries, one list per quantity over the rounds) and
 no weights.
 """
 
@@ -29,7 +29,7 @@ from mabrfl.sweeps.series import Column, event_counts, per_client, per_round
 CELLS, PLAN, SWEEP = "cells", "cells.json", "sweep.toml"
 """Names in a sweep's folder."""
 KEY_LENGTH = 16
-"""Characters of a cell's key that its folder has for a name."""
+"""Characters of a cell's key in the name of its folder."""
 FORMAT, VERSION = "mabrfl-results", 2
 PACKED_ENDING = ".json.gz"
 
@@ -42,7 +42,7 @@ _MANIFEST_KEYS = (*_ORIGIN, "started", "ended")
 
 
 class _Essentials(BaseModel):
-    """What tables and figures ask of a configuration."""
+    """The settings that tables and figures need."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
@@ -66,7 +66,7 @@ def _with_essentials(config: dict[str, Any]) -> dict[str, Any]:
 
 
 class Cell(BaseModel):
-    """One run of a sweep, or the place where it should be.
+    """One run of a sweep, finished or not.
 
     Attributes
     ----------
@@ -75,21 +75,21 @@ class Cell(BaseModel):
     config
         The resolved configuration.
     axes
-        What the sweep varied, and this cell's values.
+        The settings that the sweep varies, with this cell's values.
     status
-        ``done``; ``failed`` (then ``error`` says why); ``running``: begun, not finished; ``missing``: not begun.
+        ``done``; ``failed`` (then ``error`` says why); ``running``: started, not finished; ``missing``: not started.
     summary
-        The run in a few numbers, if it is done.
+        The numbers of ``summary.json``, if it is done.
     error
         ``{"error": one line, "kind": class name, "at": time}`` of a run that failed.
     manifest
-        Where the run comes from: versions, machine, data, commit, times.
+        The origin of the run: versions, machine, data, commit, times.
     series
         One list per quantity with an entry per round, see :func:`~mabrfl.sweeps.series.per_round`.
     clients
         One list per quantity with an entry per client, see :func:`~mabrfl.sweeps.series.per_client`.
     events
-        In how many rounds each kind of event happened.
+        The number of rounds with each kind of event.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -135,7 +135,7 @@ class Cell(BaseModel):
         return len(self.series.get("round", ()))
 
     def measured(self, name: str) -> float | None:
-        """Return a number of the summary, or None if the run is not done or has none of that name."""
+        """Return a number of the summary; None if the run is not done or has no such number."""
         value = (self.summary or {}).get(name) if self.status == "done" else None
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -160,11 +160,11 @@ def load_results(path: Path | str, *, rounds: bool = True) -> Results:
     Parameters
     ----------
     path
-        A sweep's folder, a packed file, the folder of a single run, or a folder of any of these, which are then taken
-        together. A run that is there twice counts once: where it got furthest, and first there.
+        A sweep's folder, a packed file, the folder of a single run, or a folder with any of these, which are then read
+        together. A run with several copies counts once: the copy with most rounds, and the first of these.
     rounds
-        Whether to read the rounds of a folder's runs as well, which takes the time; without them the cells have no
-        series, clients and events.
+        Whether to read the rounds of the runs in a folder, which is slow; without them the cells have no series,
+        clients and events.
 
     Raises
     ------
@@ -172,19 +172,19 @@ def load_results(path: Path | str, *, rounds: bool = True) -> Results:
         If there are no results, or something is damaged; the message names the file.
     """
     path = Path(path)
-    found = _load(path, rounds)
-    if found is None:
+    results = _load(path, rounds)
+    if results is None:
         below = [part for entry in sorted(_entries(path)) if (part := _load(entry, rounds)) is not None]
         if not below:
             raise StateError(f"{shown(path)} holds no results: no sweep's {PLAN}, no folder of a run, no packed file")
         text = "\n".join(part.sweep for part in below if part.sweep)
         cells = [cell for part in below for cell in part.cells]
-        found = Results(name=path.resolve().name, sweep=text or None, cells=cells)
-    return found.model_copy(update={"cells": _once(found.cells)})
+        results = Results(name=path.resolve().name, sweep=text or None, cells=cells)
+    return results.model_copy(update={"cells": _once(results.cells)})
 
 
 def load_all(paths: list[Path] | list[str]) -> list[Results]:
-    """Read several results; a run that several of them have is kept where it got furthest, and first there."""
+    """Read several results; of a run in several of them, keep the copy with most rounds, and the first of these."""
     loaded = [load_results(path) for path in paths]
     kept = {id(cell) for cell in _once([cell for results in loaded for cell in results.cells])}
     return [
@@ -193,7 +193,7 @@ def load_all(paths: list[Path] | list[str]) -> list[Results]:
 
 
 def one_per_seed(cells: Iterable[Cell]) -> list[Cell]:
-    """Return cells that differ by nothing but their seed, by seed, each seed once: where it got furthest.
+    """Return cells that differ only in their seed, in order of the seeds; one per seed, with most rounds.
 
     One run may have two keys, since what has no effect on it can be written in two ways: 0.3 of 50 attackers, and 15.
     """
@@ -201,28 +201,28 @@ def one_per_seed(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def _once(cells: Iterable[Cell]) -> list[Cell]:
-    """Return one cell per key: the one that got furthest, and the first of those."""
+    """Return one cell per key: the one with most rounds, and the first of these."""
     return _furthest(cells, lambda cell: cell.key)
 
 
 def _furthest(cells: Iterable[Cell], same: Callable[[Cell], Hashable]) -> list[Cell]:
-    """Of cells that are the same, keep one: a finished one, or the one with most rounds, and the first of those."""
-    found = list(cells)
+    """Keep one of the cells that are the same: a finished one, or the one with most rounds, and the first of these."""
+    candidates = list(cells)
     best: dict[Hashable, Cell] = {}
-    for cell in found:
+    for cell in candidates:
         other = best.setdefault(same(cell), cell)
-        if _standing(cell) < _standing(other):
+        if _rank(cell) < _rank(other):
             best[same(cell)] = cell
-    return [cell for cell in found if best[same(cell)] is cell]
+    return [cell for cell in candidates if best[same(cell)] is cell]
 
 
-def _standing(cell: Cell) -> tuple[bool, int, int]:
-    """Return how far a cell got, the furthest first."""
+def _rank(cell: Cell) -> tuple[bool, int, int]:
+    """Return a sort key: finished cells first, then those with most rounds."""
     return cell.status != "done", -cell.rounds_done, STATUSES.index(cell.status)
 
 
 def _load(path: Path, rounds: bool) -> Results | None:
-    """Return the results that a packed file, a sweep's folder or the folder of a run holds; None of another folder."""
+    """Return the results of a packed file, a sweep's folder or the folder of a run; None for another folder."""
     if not os.path.isdir(path):
         return _load_packed(path)
     name = path.resolve().name
@@ -233,15 +233,15 @@ def _load(path: Path, rounds: bool) -> Results | None:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return what may be results within a folder: other folders, and files with the name of packed ones."""
+    """Return the entries of a folder that may be results: folders, and files with the ending of packed ones."""
     try:
-        return [found for found in folder.iterdir() if found.is_dir() or found.name.endswith(PACKED_ENDING)]
+        return [entry for entry in folder.iterdir() if entry.is_dir() or entry.name.endswith(PACKED_ENDING)]
     except OSError as error:
         raise StateError(f"cannot read {shown(folder)}: {error.strerror}") from error
 
 
 def _load_packed(path: Path) -> Results:
-    # Unlike Path's own, these say no to names that the file system does not take.
+    # Unlike those of Path, these return False for names that the file system does not accept.
     if not os.path.exists(path):
         raise StateError(f"there are no results at {shown(path)}")
     if not os.path.isfile(path):
@@ -267,8 +267,8 @@ def _planned(path: Path, rounds: bool) -> list[Cell]:
         key = entry.get("key")
         if not isinstance(key, str) or not re.fullmatch(rf"[0-9a-f]{{{KEY_LENGTH},128}}", key):
             raise StateError(f"{shown(path / PLAN)}: a cell's key must be a hash; got {key!r}")
-        told = {"key": key, "config": entry.get("config"), "axes": entry.get("axes", {})}
-        cells.append(_cell(path / CELLS / key[:KEY_LENGTH], told, rounds))
+        planned = {"key": key, "config": entry.get("config"), "axes": entry.get("axes", {})}
+        cells.append(_cell(path / CELLS / key[:KEY_LENGTH], planned, rounds))
     return cells
 
 
@@ -278,30 +278,30 @@ def _unplanned(folder: Path, rounds: bool) -> Cell:
     return _cell(folder, {"key": manifest.get("config_hash") or folder.name, "config": config}, rounds)
 
 
-def _cell(folder: Path, told: dict[str, Any], rounds: bool) -> Cell:
-    """Return the cell that a folder holds so far."""
-    found: dict[str, Any] = {**told, "status": "missing"}
-    summary = finished_summary(folder, told["key"])
-    done = summary is not None  # else it runs again, and whatever is damaged of it is as good as not there
+def _cell(folder: Path, planned: dict[str, Any], rounds: bool) -> Cell:
+    """Return the cell with the results in its folder, if any."""
+    fields: dict[str, Any] = {**planned, "status": "missing"}
+    summary = finished_summary(folder, planned["key"])
+    done = summary is not None  # if not, it runs again, and damage does not matter
     manifest = read_object(folder / MANIFEST, strict=done)
-    found["manifest"] = {name: manifest[name] for name in _MANIFEST_KEYS if name in manifest}
+    fields["manifest"] = {name: manifest[name] for name in _MANIFEST_KEYS if name in manifest}
     if done:
-        found |= {"status": "done", "summary": summary}
+        fields |= {"status": "done", "summary": summary}
     elif (folder / FAILED).is_file():
-        found |= {"status": "failed", "error": read_object(folder / FAILED, strict=False) or {"error": "unknown"}}
+        fields |= {"status": "failed", "error": read_object(folder / FAILED, strict=False) or {"error": "unknown"}}
     elif (folder / ROUNDS).is_file():
-        found["status"] = "running"
+        fields["status"] = "running"
     if rounds and (folder / ROUNDS).is_file():
         records = _records(folder, strict=done)
-        found |= {
+        fields |= {
             "series": per_round(records),
             "clients": per_client(records),
             "events": event_counts(records),
         }
-    elif rounds and found["status"] == "done" and (folder / SERIES).is_file():
-        found |= {name: value for name, value in read_object(folder / SERIES).items() if name in _KEPT}
+    elif rounds and fields["status"] == "done" and (folder / SERIES).is_file():
+        fields |= {name: value for name, value in read_object(folder / SERIES).items() if name in _KEPT}
     try:
-        return Cell(**found)
+        return Cell(**fields)
     except ValidationError as error:
         raise StateError(f"the run in {shown(folder)} is damaged: {_first_of(error)}") from error
 

@@ -17,12 +17,12 @@ from mabrfl.updates import canonical
 Column = list[int | float | None]
 
 _DIGITS = 6
-"""Significant digits of what is not counted: below any difference that matters, and a third of the bytes."""
+"""Significant digits of measured numbers: enough for every comparison, and a third of the bytes."""
 _QUANTILES = {"low": 0.1, "high": 0.9}
 
 
 def per_round(records: Sequence[RoundRecord]) -> dict[str, Column]:
-    """Return one column per quantity with an entry per round; what a round does not have is None.
+    """Return one column per quantity with an entry per round; None if a round does not have it.
 
     Counts: ``selected``, ``selected_malicious``, ``sybils``, ``outliers``, ``malformed``, ``caught``, ``missed``,
     ``honest_rejected``, ``judged``. Measured: ``accuracy``, ``loss``, ``seconds``, ``attack_success`` if the attack has
@@ -55,7 +55,7 @@ def per_round(records: Sequence[RoundRecord]) -> dict[str, Column]:
 
 
 def per_client(records: Sequence[RoundRecord]) -> dict[str, list[Any]]:
-    """Return one column per quantity with an entry per client that the records know, in canonical order of their ids.
+    """Return one column per quantity with an entry per client in the records, in canonical order of the ids.
 
     ``attacker`` (the truth), ``selected``, ``rejected``, and ``last_selected`` and ``last_accepted``: the last round
     in which that happened, 0 if it never did.
@@ -88,14 +88,14 @@ def per_client(records: Sequence[RoundRecord]) -> dict[str, list[Any]]:
 
 
 def event_counts(records: Sequence[RoundRecord]) -> dict[str, int]:
-    """Return in how many rounds each kind of event happened; details after a colon are left out."""
+    """Return the number of rounds with each kind of event; details after a colon are left out."""
     kinds = ({text.partition(":")[0] for text in record.events} for record in records)
     counts = Counter(event for events in kinds for event in events)
     return {event: counts[event] for event in sorted(counts)}
 
 
 def compact(value: Any) -> int | float | None:
-    """Return a number in few digits; None for what is none, or not finite.
+    """Return a number with few digits; None for anything else, or if it is not finite.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def _beliefs(records: Sequence[RoundRecord]) -> dict[str, Column]:
 
 
 def _beliefs_of(record: RoundRecord, attackers: Collection[ClientId], *, malicious: bool) -> list[float]:
-    """Return what is believed of one side's clients; ids that attackers have given up belong to neither."""
+    """Return the beliefs about one side's clients; former ids of attackers belong to neither side."""
     counts: Collection[tuple[float, float]] = [
         belief
         for client, belief in record.reputation.items()

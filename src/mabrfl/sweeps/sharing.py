@@ -1,9 +1,9 @@
 """How the cells of a sweep share the machine.
 
-Side by side, with one process each, cells use every core all the time; several workers on one cell wait for each
-other at the end of each round, and all of them for the server (``benchmarks/sharing.py`` measures it). So as many
-cells run at once as there are cores, if their memory allows it; cores that are left over (few cells, large models)
-go to the cells as workers. On a GPU one cell runs at a time.
+Cells with one process each use every core all the time. Several workers of one cell wait for each other at the end of
+each round, and all of them for the server (``benchmarks/sharing.py`` measures it). So as many cells run at once as
+there are cores, if the memory is enough. If cores are left over (few cells, large models), the cells get more workers.
+On a GPU one cell runs at a time.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from mabrfl.errors import ConfigError
 from mabrfl.sweeps.machine_memory import available_memory
 
 PROCESS_BYTES = 700 * 2**20
-"""Python, PyTorch and a data set."""
+"""Memory of Python, PyTorch and a data set."""
 COPIES = 6
-"""Float32 numbers per client and parameter: updates, momenta, two of a kept optimiser, and room to work with them."""
+"""Float32 numbers per client and parameter: updates, momenta, two of a kept optimiser, and working memory."""
 MEMORY_SHARE = 0.7
-"""Of the memory that is available, for all cells together."""
+"""Share of the available memory for all cells together."""
 
 Sizes = Mapping[tuple[str, str], int]
 """Number of parameters by data set and model."""
@@ -35,7 +35,7 @@ class Sharing:
     workers: int = 1
 
     def workers_for(self, cells_left: int) -> int:
-        """Return the processes for the next cell, when this many (with those that run) are left."""
+        """Return the number of processes for the next cell; ``cells_left`` includes the running ones."""
         return max(self.workers, self.jobs * self.workers // max(1, min(self.jobs, cells_left)))
 
 
@@ -53,13 +53,13 @@ def share_machine(
     Parameters
     ----------
     configs
-        The runs that are left.
+        The remaining runs.
     jobs, workers
-        What the user wants; whatever is left open is chosen.
+        The user's choice; None to choose here.
     sizes
-        Number of parameters of the models, as far as known.
+        Number of parameters of the models, if known.
     cores, memory
-        Of the machine (what is available of it); measured if left out.
+        Available cores and memory of the machine; measured if left out.
 
     Examples
     --------
@@ -84,13 +84,13 @@ def share_machine(
 
 
 def check_wishes(jobs: int | None, workers: int | None) -> None:
-    """Refuse numbers of cells at once, or of processes per cell, that make no sense."""
+    """Refuse numbers of cells at once, or of processes per cell, out of range."""
     for name, value in (("jobs", jobs), ("workers", workers)):
         if value is not None and not 1 <= value <= 4096:
             raise ConfigError(f"{name} must be from 1 to 4096; got {value}")
 
 
 def cell_bytes(config: ResolvedConfig, sizes: Sizes) -> int:
-    """Return about how much memory a cell takes."""
+    """Return an estimate of the memory of a cell."""
     parameters = sizes.get((config.dataset, config.model), 0)
     return PROCESS_BYTES + 4 * COPIES * config.clients * parameters

@@ -10,7 +10,7 @@ from mabrfl.simulation.training import (
     Engine,
     Shard,
     TrainingOptions,
-    checks,
+    engine_checks,
     flatten,
     initialise,
     train_client,
@@ -137,7 +137,7 @@ def test_poisoned_data_is_used_only_when_asked_for():
     with Engine(mlp, dataset, shards, OPTIONS) as engine:
         assert np.array_equal(engine.train([0, 1], engine.initial_weights, round=1).updates, expected)
         poisoned = engine.train([0, 1], engine.initial_weights, round=1, poisoned={1}).updates.copy()
-        with pytest.raises(ConfigError, match="client 0 is to train on poisoned data but has none"):
+        with pytest.raises(ConfigError, match="client 0 cannot train on poisoned data: it has none"):
             engine.train([0, 1], engine.initial_weights, round=1, poisoned=[0])
     with Engine(mlp, dataset, labels_only, OPTIONS) as engine:
         half = engine.train([0, 1], engine.initial_weights, round=1, poisoned=[1]).updates.copy()
@@ -291,7 +291,7 @@ def test_any_module_from_a_closure_will_do_even_one_that_uses_view():
 )
 def test_images_are_laid_out_channels_last_where_there_are_convolutions(model, expected):
     module = model()
-    assert checks.fit(module, make_dataset((3, 9, 9)), torch.device("cpu")) is expected
+    assert engine_checks.fit(module, make_dataset((3, 9, 9)), torch.device("cpu")) is expected
     assert module[-1 if not expected else 0].weight.is_contiguous() is not expected
 
 
@@ -393,7 +393,7 @@ def test_the_longest_clients_are_handed_out_first():
 
 
 def test_a_federation_too_large_for_the_machine_is_told_before_any_memory_is_taken(monkeypatch):
-    monkeypatch.setattr("mabrfl.simulation.training.checks.machine_memory", lambda: 2 * 28 * 4 * 3)
+    monkeypatch.setattr("mabrfl.simulation.training.engine_checks.machine_memory", lambda: 2 * 28 * 4 * 3)
     linear, kept = (lambda: nn.Linear(6, 4)), TrainingOptions(optimizer_state="kept")
     # 28 parameters, 4 bytes each; Adam remembers two more numbers of each.
     Engine(linear, make_dataset(), make_shards(1, 1), kept).close()

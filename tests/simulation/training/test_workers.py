@@ -76,7 +76,7 @@ def test_a_worker_that_died_between_rounds_is_noticed():
         victim = worker_pids(engine)[1]
         os.kill(victim, signal.SIGKILL)
         wait_until(lambda: not is_alive(victim), "it does not end")
-        with pytest.raises(MabRflError, match=r"no work could be given out: worker 1 died \(exit code -9\)"):
+        with pytest.raises(MabRflError, match=r"no task could be given out: worker 1 died \(exit code -9\)"):
             engine.train([0], engine.initial_weights, round=1)
 
 

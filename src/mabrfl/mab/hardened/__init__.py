@@ -14,8 +14,8 @@ from mabrfl.mab.hardened.copies import (
     similar_groups,
 )
 from mabrfl.mab.hardened.foreign import Suspicion, branches, foreign_clients, separations
+from mabrfl.mab.hardened.hardened_options import HardenedOptions
 from mabrfl.mab.hardened.influence import bounded_claims, clipped_lengths, independent_votes, weighted_median
-from mabrfl.mab.hardened.options import HardenedOptions
 from mabrfl.mab.hardened.panel import Panel
 from mabrfl.mab.hardened.rule import HardenedRule
 

@@ -137,7 +137,7 @@ def foreign_clients(
     mass
         What each client counts: its reputation.
     separation, small_group, aligned, suspicion, groups
-        See :class:`~mabrfl.mab.hardened.options.HardenedOptions`; a separation of 0 marks nobody.
+        See :class:`~mabrfl.mab.hardened.hardened_options.HardenedOptions`; a separation of 0 marks nobody.
     guard, spent
         Whether majorities are guarded; and the mass of the clients that are not compared, because they are
         absent or rejected already. Foreign clients and these together must be less than half of all.

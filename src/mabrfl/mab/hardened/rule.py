@@ -20,7 +20,7 @@ from mabrfl.mab.hardened.copies import (
     similar_groups,
 )
 from mabrfl.mab.hardened.foreign import Suspicion, foreign_clients
-from mabrfl.mab.hardened.options import HardenedOptions
+from mabrfl.mab.hardened.hardened_options import HardenedOptions
 from mabrfl.mab.hardened.panel import Panel, convene
 from mabrfl.rng import ClientId
 from mabrfl.screening.momentum import MomentumMemory
@@ -81,7 +81,7 @@ class HardenedRule:
     Parameters
     ----------
     options
-        See :class:`~mabrfl.mab.hardened.options.HardenedOptions`.
+        See :class:`~mabrfl.mab.hardened.hardened_options.HardenedOptions`.
     """
 
     name = "mab-rfl"

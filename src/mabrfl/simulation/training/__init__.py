@@ -1,4 +1,7 @@
-"""Local training: the models, one client's loop, and an engine that trains many clients at once."""
+"""Local training: the models, one client's loop, and an engine that trains many clients at once.
+
+Start with :class:`Engine`. :func:`train_client` is the loop of one client, :data:`MODELS` the networks by name.
+"""
 
 from mabrfl.errors import extra_needed
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mabrfl.errors import ConfigError, StateError
-from mabrfl.simulation.training import checks
+from mabrfl.simulation.training import engine_checks
 from mabrfl.simulation.training.flat import Float32, flatten, float_buffers, layout_of, size, trainable
 from mabrfl.simulation.training.local import Shard, TrainingOptions, make_optimizer
 from mabrfl.simulation.training.shared_memory import Board, SharedArray, StartMethod, share
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trained:
-    """What the clients of a round come back with, a row each in the order they were asked for.
+    """The results of the clients of a round, a row each in the order of the call.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a model is on the test set.
+    """The quality of a model on the test set.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Evaluation:
     per_class
         Accuracy in percent for each class; NaN for a class without test examples.
     attack_success
-        Percent of the attack's goal that the model reads as the attack wants it; None if it has no goal.
+        Percent of the examples of the attack's goal that the model classifies as the attack wants; None without a goal.
     """
 
     accuracy: float
@@ -74,9 +74,9 @@ class Engine:
     ----------
     model
         Makes the ``nn.Module`` to train, with its initial weights. Called once, under a random state
-        derived from ``seed``. Where workers are spawned rather than forked (not Linux, or a machine
-        with CUDA) and there are several, the module's class must be importable, and a script needs the
-        usual ``if __name__ == "__main__":``.
+        derived from ``seed``. If several workers are spawned rather than forked (not Linux, or a machine with
+        CUDA), the module's class must be importable, and a script needs the usual
+        ``if __name__ == "__main__":``.
     dataset
         Training and test examples.
     shards
@@ -86,14 +86,14 @@ class Engine:
     seed
         Root of the random streams of training.
     workers
-        Processes of one thread each; 1 does everything in the calling process. The result is the same
-        bit for bit. Ignored on other devices than the CPU.
+        Processes of one thread each; 1 does everything in the calling process. The result has the same bits.
+        Ignored on other devices than the CPU.
     device
-        ``"cpu"``, or a PyTorch device such as ``"cuda"`` to train on, one client after the other.
+        ``"cpu"``, or a PyTorch device such as ``"cuda"``, which trains one client at a time.
     goal
-        Inputs that an adversary wants to have misread, and the labels it wants for them; evaluated with the test set.
+        Inputs that an adversary wants misclassified, and the labels it wants; evaluated with the test set.
     start_method
-        ``"fork"`` or ``"spawn"`` for the workers; by default what suits the machine.
+        ``"fork"`` or ``"spawn"`` for the workers; chosen by the machine by default.
     """
 
     def __init__(
@@ -112,25 +112,25 @@ class Engine:
         self._options = options or TrainingOptions()
         self._shards = tuple(shards)
         self._labels = dataset.test_labels
-        where = checks.device(device)
-        checks.workers(workers)
-        workers = checks.useful_workers(workers, len(self._shards), len(self._labels))
-        module = checks.build(model, seed).to(where)
-        channels_last = checks.fit(module, dataset, where)
-        checks.shards(self._shards, dataset)
+        where = engine_checks.device(device)
+        engine_checks.workers(workers)
+        workers = engine_checks.useful_workers(workers, len(self._shards), len(self._labels))
+        module = engine_checks.build(model, seed).to(where)
+        channels_last = engine_checks.fit(module, dataset, where)
+        engine_checks.shards(self._shards, dataset)
         goal = (dataset.test_inputs[:0], dataset.test_labels[:0]) if goal is None else goal
-        checks.goal(goal[0], goal[1], dataset)
+        engine_checks.goal(goal[0], goal[1], dataset)
         parameters, buffers = trainable(module), float_buffers(module)
         self.layout = layout_of(module)
         self.dimension, self.num_buffers = size(parameters), size(buffers)
         self.initial_weights, self.initial_buffers = _frozen(flatten(parameters)), _frozen(flatten(buffers))
         kept = len(moment_names(self._options)) if self._options.optimizer_state == "kept" else 0
-        checks.memory(len(self._shards), self.dimension, 1 + kept)
+        engine_checks.memory(len(self._shards), self.dimension, 1 + kept)
         parallel = workers > 1 and where.type == "cpu"
         method: StartMethod = (start_method or default_start_method()) if parallel else "fork"
         self._board = self._make_board(dataset, goal, len(parameters), method)
         trainer = Trainer(module, self._board, self._shards, self._options, seed=seed, channels_last=channels_last)
-        # PyTorch imports 800 modules for a process's first optimizer: here once, instead of in each forked worker.
+        # PyTorch imports 800 modules for the first optimizer: do it here once, not in each forked worker.
         make_optimizer(module, self._options)
         self._executor: Executor = Pool(trainer, workers, method) if parallel else InProcess(trainer)
 
@@ -181,15 +181,15 @@ class Engine:
         Parameters
         ----------
         clients
-            Who trains, each at most once.
+            The clients that train, each at most once.
         weights, buffers
-            The global model; the model's initial buffers if those are left out.
+            The global model; without buffers, the model's initial ones.
         round
             Names the random streams; a round can be repeated.
         poisoned
-            Those of the clients that train on their poisoned data.
+            Clients that train on their poisoned data.
         transient
-            Those whose optimizer state is not kept, whatever the options: they train for show.
+            Clients whose optimizer state is never kept: they train only to be observed.
         """
         self._check_clients(clients, poisoned)
         self._load(weights, buffers)
@@ -197,7 +197,7 @@ class Engine:
         board.clients.array[:count] = clients
         board.poisoned.array[:count] = [client in poisoned for client in clients]
         board.transient.array[:count] = [client in transient for client in clients]
-        # Longest first: what is left for the end is short, so that no worker waits long for another.
+        # Longest first: the last tasks are short, so that no worker waits long for another.
         board.order.array[:count] = np.argsort([-len(self._shards[client]) for client in clients], kind="stable")
         self._executor.run("train", count, round)
         return Trained(board.updates.array[:count], board.new_buffers.array[:count] if self.num_buffers else None)
@@ -209,7 +209,7 @@ class Engine:
             if not 0 <= client < len(self._shards):
                 raise ConfigError(f"clients are numbered 0 to {len(self._shards) - 1}; got {client}")
             if client in poisoned and not self._shards[client].can_be_poisoned:
-                raise ConfigError(f"client {client} is to train on poisoned data but has none")
+                raise ConfigError(f"client {client} cannot train on poisoned data: it has none")
 
     def _load(self, weights: Floats, buffers: Floats | None) -> None:
         buffers = self.initial_buffers if buffers is None else buffers
@@ -220,7 +220,7 @@ class Engine:
         self._board.buffers.array[:] = buffers
 
     def evaluate(self, weights: Floats, buffers: Floats | None = None) -> Evaluation:
-        """Return accuracy and loss on the whole test set, and how far the attack's goal is reached."""
+        """Return accuracy and loss on the whole test set, and the attack success rate."""
         self._load(weights, buffers)
         board, num_classes = self._board, self._board.correct.array.shape[1]
         self._executor.run("evaluate", len(board.losses.array), 0)
@@ -246,7 +246,7 @@ class Engine:
         return {"clients": clients, "steps": steps[clients], "moments": moments[clients]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with what :meth:`state_dict` returned, in place of all present optimizer states."""
+        """Replace all optimizer states by those that :meth:`state_dict` returned."""
         expected = set(self.state_dict())
         if set(state) != expected:
             policy = self._options.optimizer_state
@@ -256,11 +256,11 @@ class Engine:
         if not state:
             return
         steps, moments = self._board.steps.array, self._board.moments.array
-        clients = checks.saved_array(state, "clients", (len(state["clients"]),), np.int64)
+        clients = engine_checks.saved_array(state, "clients", (len(state["clients"]),), np.int64)
         if not np.array_equal(np.unique(clients), clients) or not np.all((clients >= 0) & (clients < len(steps))):
             raise StateError(f"saved clients must be distinct numbers from 0 to {len(steps) - 1}, in order")
-        new_steps = checks.saved_array(state, "steps", (len(clients), *steps.shape[1:]), np.int64)
-        new_moments = checks.saved_array(state, "moments", (len(clients), *moments.shape[1:]), np.float32)
+        new_steps = engine_checks.saved_array(state, "steps", (len(clients), *steps.shape[1:]), np.int64)
+        new_moments = engine_checks.saved_array(state, "moments", (len(clients), *moments.shape[1:]), np.float32)
         steps[:] = 0
         steps[clients], moments[clients] = new_steps, new_moments
 

@@ -1,10 +1,10 @@
 """A model as flat vectors: its parameters in one, its floating-point buffers in another.
 
-**What happens to buffers (BatchNorm's running statistics).** They are not part of the update that a
-defense sees: running variances can be thousands of times larger than weights, and a cosine over both
-would compare variances only. They travel beside the update, and the server sets each to the
-coordinate-wise median over the clients it accepted (:func:`mabrfl.global_model.merge_buffers`). Integer buffers,
-such as BatchNorm's count of batches, are left alone: every client starts from their initial values.
+**Buffers (BatchNorm's running statistics)** are not part of the update that a defense sees: running variances can be
+thousands of times larger than weights, and a cosine over both would compare variances only. Clients send them beside
+the update, and the server takes the coordinate-wise median over the accepted clients
+(:func:`mabrfl.global_model.merge_buffers`). Integer buffers, such as BatchNorm's count of batches, are not sent: every
+client starts from their initial values.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def size(tensors: Sequence[Tensor]) -> int:
 
 
 def flatten(tensors: Sequence[Tensor], out: Float32 | None = None) -> Float32:
-    """Write the tensors one after the other, each in row-major order, into one float32 vector.
+    """Write the tensors, each in row-major order, into one float32 vector.
 
-    The order is that of the tensors' shapes, whatever their layout in memory (channels last, say).
+    The memory layout of a tensor (such as channels last) does not change the order.
     """
     vector = np.empty(size(tensors), dtype=np.float32) if out is None else out
     with torch.no_grad():
@@ -55,7 +55,7 @@ def flatten(tensors: Sequence[Tensor], out: Float32 | None = None) -> Float32:
 
 
 def unflatten(vector: Floats, tensors: Sequence[Tensor]) -> None:
-    """Set the tensors, in place, to what :func:`flatten` wrote."""
+    """Set the tensors, in place, to the values that :func:`flatten` wrote."""
     writable = np.require(vector, np.float32, ["C", "W"])  # PyTorch warns about views of read-only memory
     with torch.no_grad():
         for tensor, part in zip(tensors, _parts(writable, tensors), strict=True):

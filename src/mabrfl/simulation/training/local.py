@@ -1,4 +1,4 @@
-"""Stage 2 for one client: the local training loop, as one would write it by hand."""
+"""Stage 2 for one client: the local training loop."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Shard:
     indices
         Its examples, as positions in the training set.
     poisoned_inputs
-        What it trains on instead while it is poisoned, a row per index; ``None`` for the same inputs.
+        Inputs for training on poisoned data, a row per index; ``None`` for the same inputs.
     poisoned_labels
-        The same for labels.
+        Labels for training on poisoned data; ``None`` for the same labels.
     """
 
     indices: NDArray[np.int64]
@@ -46,7 +46,7 @@ class Shard:
 
     @property
     def can_be_poisoned(self) -> bool:
-        """Whether there is anything else to train on than the clean data."""
+        """Whether there is poisoned data."""
         return self.poisoned_inputs is not None or self.poisoned_labels is not None
 
 
@@ -69,8 +69,8 @@ class TrainingOptions:
     weight_decay
         L2 penalty added to the gradient.
     optimizer_state
-        ``"reset"``: a fresh optimizer every round. ``"kept"``: each client goes on with its moments
-        and step count of the last round it trained in, as the released code does.
+        ``"reset"``: a new optimizer every round. ``"kept"``: each client continues with the moments and step count
+        of its last round, as the released code does.
     """
 
     epochs: int = 3
@@ -104,7 +104,7 @@ def _is_number(value: object) -> bool:
 
 
 def make_optimizer(model: nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:
-    """Return the optimizer for a model; fused, where PyTorch has that for the model's device."""
+    """Return the optimizer for a model; the fused one, if PyTorch has it for the model's device."""
     parameters = trainable(model)
     settings: dict[str, Any] = {"lr": options.learning_rate, "weight_decay": options.weight_decay}
     if all(parameter.device.type in ("cpu", "cuda") for parameter in parameters):
@@ -132,8 +132,8 @@ def batches(
 def to_tensor(rows: Array, device: torch.device | str = "cpu", *, channels_last: bool = False) -> Tensor:
     """Return a batch of inputs as float32: bytes scaled by 1/255, other numbers as they are.
 
-    Always a copy in PyTorch's own memory: that is aligned, and the last bits of a matrix product may
-    depend on alignment.
+    Always a copy in PyTorch's own memory, which is aligned: the last bits of a matrix product may depend on
+    alignment.
     """
     tensor = torch.from_numpy(rows).to(device).to(torch.float32, copy=True)
     if rows.dtype == np.uint8:
@@ -170,10 +170,10 @@ def train_client(
     examples
         Positions of this client's examples in ``inputs`` and ``labels``; all of them if left out.
     optimizer
-        One of :func:`make_optimizer` to go on with, instead of a fresh one.
+        The optimizer to use, from :func:`make_optimizer`; a new one if left out.
     channels_last
-        Lay out images (and, on the caller's side, the model) channels last: much faster
-        convolutions on CPUs.
+        Store images channels last, which makes convolutions on CPUs much faster; the caller does the same for
+        the model.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""The networks of the paper's experiments, smaller sisters of them, and how their weights begin.
+"""The networks of the paper's experiments, smaller versions of them, and their initial weights.
 
 A network is made for a shape of input and a number of classes: ``MODELS["mnist-cnn"]((1, 28, 28), 10)``.
 All of them pool *before* the rectifier. Both are monotone, so ``relu(pool(x))`` equals
@@ -23,7 +23,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def _image_shape(name: str, shape: tuple[int, ...], least: int, example: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Return (channels, height, width), or refuse a shape this network cannot take in."""
+    """Return (channels, height, width), or refuse a shape that does not fit the network."""
     if len(shape) != 3 or shape[0] < 1 or min(shape[1:]) < least:
         raise ConfigError(
             f"model '{name}' takes images of shape (channels, height, width) with height and width at least {least}, "
@@ -72,7 +72,7 @@ def _vgg(name: str, widths: tuple[int, int, int]) -> ModelFactory:
 
 
 def mlp(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Return one hidden layer of 64 rectified units over whatever the input holds."""
+    """Return a network with one hidden layer of 64 rectified units, for inputs of any shape."""
     if not input_shape or min(input_shape) < 1:
         raise ConfigError(
             f"model 'mlp' takes inputs of shape (features,) or (channels, height, width); "
@@ -96,7 +96,7 @@ simplified VGG16, with the 1,186,378 parameters of the released code for 3 x 32 
 
 
 def initialise(model: Module, scheme: Scheme = "he-normal", *, seed: int = 0) -> Module:
-    """Draw the weights of a model anew, the same for the same seed, and return the model.
+    """Draw new weights for a model, the same for the same seed, and return the model.
 
     Parameters
     ----------
@@ -104,16 +104,16 @@ def initialise(model: Module, scheme: Scheme = "he-normal", *, seed: int = 0) ->
         Changed in place.
     scheme
         ``"he-normal"``, as the paper's released code: weights of convolutions and dense layers from
-        N(0, 2 / fan_in) [1]_, their biases zero. ``"default"``: what PyTorch draws by itself. The
-        choice matters: with PyTorch's own, the updates of benign clients are so alike in the first
-        rounds that the paper's thresholds take them for sybils.
+        N(0, 2 / fan_in) [1]_, their biases zero. ``"default"``: PyTorch's own. The choice matters: with
+        PyTorch's own, the updates of benign clients are so similar in the first rounds that the paper's
+        thresholds take them for sybils.
     seed
         Root of the stream; the caller's global random state stays as it was.
 
     Notes
     -----
-    Layers of other kinds are drawn as PyTorch does under either scheme. A parameter that a module
-    makes itself, outside any layer with ``reset_parameters``, is left alone.
+    Layers of other kinds get PyTorch's own weights under either scheme. A parameter outside any layer with
+    ``reset_parameters`` is not changed.
 
     References
     ----------

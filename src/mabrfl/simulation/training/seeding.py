@@ -1,4 +1,4 @@
-"""PyTorch's global random state, borrowed for a while."""
+"""PyTorch's global random state, seeded for one block."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _CPU = torch.device("cpu")
 
 @contextlib.contextmanager
 def seeded(seed: int, purpose: str, *key: ClientId, device: torch.device = _CPU) -> Iterator[None]:
-    """Seed PyTorch's global generator with the stream of this name, and put it back afterwards.
+    """Seed PyTorch's global generator with the stream of this name, and restore it afterwards.
 
-    Layers such as dropout draw from nothing else.
+    Layers such as dropout use no other generator.
     """
     number = digest(seed, purpose, *key)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         if device.type == "cpu":
-            # torch.manual_seed also leaves a note, with a stack trace, for every kind of accelerator.
+            # torch.manual_seed also records a stack trace for every kind of accelerator.
             torch.default_generator.manual_seed(number)
         else:
             torch.manual_seed(number)

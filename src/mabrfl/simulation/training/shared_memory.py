@@ -1,4 +1,4 @@
-"""The arrays that all worker processes see: data, weights in, updates out. Nothing here is ever sent."""
+"""The arrays that all worker processes share: data, weights in, updates out. None of them is sent."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ class SharedArray:
     shape, dtype
         Of the array.
     method
-        How those processes are started. ``"fork"`` (also right for no process at all) takes anonymous
-        memory, whose pages cost nothing until they are written. ``"spawn"`` needs memory that a
-        process can be told about when it is started.
+        How those processes are started. ``"fork"`` (also for no process at all) uses anonymous memory, whose pages
+        cost nothing until they are written. ``"spawn"`` needs memory that can be passed to a new process.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike, method: StartMethod = "fork") -> None:
@@ -56,14 +55,14 @@ class SharedArray:
 
 
 class Inherited:
-    """An array that already exists and is only read: a forked process has it anyway."""
+    """An existing array that is only read: a forked process inherits it."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
 
 
 def share(array: Array, method: StartMethod) -> SharedArray | Inherited:
-    """Return an array for worker processes to read, copied only if it must be."""
+    """Return an array for worker processes to read; it is copied only if they are spawned."""
     if method == "fork":
         return Inherited(array)
     shared = SharedArray(array.shape, array.dtype, method)
@@ -73,7 +72,7 @@ def share(array: Array, method: StartMethod) -> SharedArray | Inherited:
 
 @dataclass(frozen=True)
 class Board:
-    """What the parent and its workers read and write.
+    """The arrays that the parent and its workers read and write.
 
     Attributes
     ----------
@@ -82,15 +81,15 @@ class Board:
     weights, buffers
         The global model of the round, written by the parent.
     clients, poisoned, transient, order
-        Who trains, a position each, on what data, and whether it leaves no trace; the positions by falling
-        size of their data.
+        The clients that train, one per position; whether on poisoned data; whether their optimizer state is
+        dropped; and the positions in order of falling data size.
     updates, new_buffers
-        What comes of it: a row per position.
+        The results of training: a row per position.
     moments, steps
-        Kept optimizer states: ``(num_clients, moments per parameter, d)`` and how many steps each
-        parameter has taken, ``(num_clients, number of parameters)``.
+        Kept optimizer states: ``(num_clients, moments per parameter, d)``, and the number of steps of each
+        parameter, ``(num_clients, number of parameters)``.
     goal_inputs, goal_labels
-        Examples that an adversary wants to have misread, and as what; none of them if it has no such aim.
+        Examples that an adversary wants misclassified, and the labels it wants; empty without a goal.
     correct, losses
         Evaluation: correct predictions per slice and class, sum of losses per slice; first the slices of the test set,
         then those of the adversary's goal.

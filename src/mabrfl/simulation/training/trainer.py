@@ -1,4 +1,4 @@
-"""One process's share of the work: train a client into its row, evaluate one slice of the test set."""
+"""The tasks of one process: train a client into its row, evaluate one slice of the test set."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from mabrfl.simulation.training.shared_memory import Board
 Task = Literal["train", "evaluate"]
 
 EVALUATION_SLICE = 250
-"""Test examples per slice: small enough for a core's cache, and part of the definition of the loss."""
+"""Test examples per slice: they fit into a core's cache. The rounding of the loss depends on this number."""
 
 
 def num_slices(labels: NDArray[Any]) -> int:
-    """Return into how many slices these examples are divided for evaluation."""
+    """Return the number of slices that these examples have in the evaluation."""
     return -(-len(labels) // EVALUATION_SLICE)
 
 
 def moment_names(options: TrainingOptions) -> tuple[str, ...]:
-    """Return what PyTorch's optimizer remembers of each parameter, besides the number of steps."""
+    """Return the names of the optimizer's state per parameter in PyTorch, without the number of steps."""
     if options.optimizer == "adam":
         return ("exp_avg", "exp_avg_sq")
     return ("momentum_buffer",) if options.momentum else ()
@@ -39,8 +39,8 @@ def moment_names(options: TrainingOptions) -> tuple[str, ...]:
 class Trainer:
     """One model and one optimizer, used for one client after the other.
 
-    Which process does which task makes no difference to the result: everything a task depends on is
-    on the board or set anew.
+    The result of a task does not depend on the process: everything that the task depends on is on the board or is
+    set again.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Trainer:
             raise MabRflError(f"{self.describe(task, number, round)}: {type(error).__name__}: {error}") from error
 
     def describe(self, task: Task, number: int, round: int) -> str:
-        """Return what failed, if this task did."""
+        """Return the message that this task failed."""
         if task == "train":
             client = self._board.clients.array[self._board.order.array[number]]
             return f"training of client {client} in round {round} failed"
@@ -80,10 +80,10 @@ class Trainer:
         return f"evaluation on test examples {start} to {start + EVALUATION_SLICE - 1} failed"
 
     def _prepare(self) -> None:
-        """Make the optimizer and what goes with it, in the process that uses them."""
+        """Make the optimizer and its state, in the process that uses them."""
         tensors = (*self._model.parameters(), *self._model.buffers())
         if any(tensor.is_shared() for tensor in tensors):  # type: ignore[no-untyped-call]
-            # PyTorch hands tensors to a spawned process in memory that its siblings have too.
+            # PyTorch passes tensors to spawned processes in memory that they share.
             self._model = copy.deepcopy(self._model)
         self._parameters = trainable(self._model)
         self._buffers = float_buffers(self._model)
@@ -124,7 +124,7 @@ class Trainer:
         )
         row = board.updates.array[position]
         flatten(self._parameters, out=row)
-        # A client that diverged has infinities here; that row is for the server's intake to judge.
+        # A client that diverged has infinities here; the server's intake judges that row.
         with np.errstate(invalid="ignore", over="ignore"):
             np.subtract(row, board.weights.array, out=row)
         flatten(self._buffers, out=board.new_buffers.array[position])
@@ -146,7 +146,7 @@ class Trainer:
         return [self._optimizer.state[parameter] for parameter in self._parameters]
 
     def _load_optimizer(self, client: int) -> None:
-        """Start afresh, or with what this client's optimizer knew at the end of its last round."""
+        """Reset the optimizer, or restore this client's state of its last round."""
         steps = self._board.steps.array
         if self._options.optimizer_state == "reset" or not steps[client].any():
             for state in self._states():
@@ -177,7 +177,7 @@ class Trainer:
         labels = targets[part]
         self._load_model()
         self._model.eval()
-        # Seeded for models that draw numbers even here.
+        # Seeded for models that draw random numbers in evaluation too.
         with torch.no_grad(), seeded(self._seed, "evaluate", number, device=self._device):
             batch = to_tensor(inputs[part].copy(), self._device, channels_last=self._channels_last)
             outputs = self._model(batch)

@@ -1,8 +1,8 @@
-"""Who does the tasks: the calling process itself, or a pool of worker processes.
+"""Executors of tasks: the calling process itself, or a pool of worker processes.
 
-A pool's workers live as long as the pool. For each round the parent writes the weights and the list of
-clients on the board and sends every worker one message of three words; a shared counter then hands out
-the tasks, longest first, and the results are written where they belong. Nothing is sent per client.
+A pool's workers live as long as the pool. For each round the parent writes the weights and the list of clients to the
+board and sends every worker one message of three values. The workers take the tasks, longest first, from a shared
+counter, and write the results to the board. No message is sent per client.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class Executor(Protocol):
         """Do tasks 0 to ``count - 1``; return when all are done."""
 
     def close(self) -> None:
-        """Let go of everything; may be called again."""
+        """Release all resources; may be called again."""
 
 
 def default_start_method() -> StartMethod:
-    """Return how workers are started here: forked where that is safe, which lets models be anything."""
+    """Return the start method of workers: fork if that is safe, because a forked model need not be pickled."""
     # Forking a process that has started CUDA or an autograd thread for it breaks PyTorch in the child.
     return "fork" if sys.platform == "linux" and not torch.cuda.is_available() else "spawn"
 
 
 class InProcess:
-    """Does the tasks in the calling process, on one thread: the results of a pool, without one."""
+    """Does the tasks in the calling process, on one thread, with the same results as a pool."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer: Trainer | None = trainer
@@ -69,7 +69,7 @@ class InProcess:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Let PyTorch use one thread for a while: its sums depend on how many there are."""
+    """Let PyTorch use one thread in this block: its sums depend on the number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -100,8 +100,8 @@ class Pool:
     def _start(self, context: Any, number: int) -> None:
         ours, theirs = context.Pipe()
         self._connections.append(ours)
-        # A forked child holds copies of our ends of the pipes; while it does, its siblings would not
-        # notice that we are gone.
+        # A forked child has copies of our ends of the pipes; with them open, its siblings would not
+        # notice the end of this process.
         inherited = list(self._connections) if context.get_start_method() == "fork" else []
         process = context.Process(
             target=_Worker(self._trainer, self._counter, self._at, number, os.getpid()).serve,
@@ -110,13 +110,13 @@ class Pool:
             daemon=True,
         )
         with warnings.catch_warnings():
-            # Python 3.12 warns about forking beside threads; the child uses none of theirs.
+            # Python 3.12 warns about forking a process with threads; the child does not use them.
             warnings.simplefilter("ignore", DeprecationWarning)
             try:
                 process.start()
             except OSError as error:
                 raise MabRflError(f"cannot start worker process {number}: {error}") from error
-            except Exception as error:  # what pickling raises differs between versions of Python
+            except Exception as error:  # the class of pickling errors differs between versions of Python
                 raise ConfigError(
                     f"the model cannot be sent to a worker process ({error}); define its class in a module "
                     f"that can be imported, or use workers=1"
@@ -132,7 +132,7 @@ class Pool:
         try:
             failures = self._collect(task, count, round)
         except BaseException:
-            # Interrupted, or a worker died: the others may be in the middle of something.
+            # Interrupted, or a worker died: the others may be in the middle of a task.
             for process in self._processes:
                 process.terminate()
             self.close()
@@ -144,7 +144,7 @@ class Pool:
             raise error
 
     def _collect(self, task: Task, count: int, round: int) -> list[tuple[str, str]]:
-        """Give the order to every worker and wait for all of them; return their failures."""
+        """Send the order to every worker and wait for all of them; return their failures."""
         failures = []
         waiting = dict(enumerate(self._connections))
         for number, connection in waiting.items():
@@ -166,17 +166,17 @@ class Pool:
                 del waiting[number]
                 if failure:
                     failures.append(failure)
-                    self._counter.value = count  # the others need not start anything more
+                    self._counter.value = count  # the others start no further task
         return failures
 
     def _death(self, number: int, task: Task, round: int) -> MabRflError:
         at, process = int(self._at.array[number]), self._processes[number]
-        what = self._trainer.describe(task, at, round) if at >= 0 else "no work could be given out"
+        work = self._trainer.describe(task, at, round) if at >= 0 else "no task could be given out"
         process.join(_DEATH_SECONDS)
         code = process.exitcode
-        hint = "; was it killed for want of memory?" if code == -getattr(signal, "SIGKILL", 9) else ""
+        hint = "; was it killed because memory ran out?" if code == -getattr(signal, "SIGKILL", 9) else ""
         kind = KilledError if was_killed(code) else MabRflError
-        return kind(f"{what}: worker {number} died (exit code {code}){hint}")
+        return kind(f"{work}: worker {number} died (exit code {code}){hint}")
 
     def close(self) -> None:  # noqa: D102 (see Executor)
         self._finish()
@@ -187,7 +187,7 @@ def _shut_down(processes: list[BaseProcess], connections: list[Connection], owne
     if os.getpid() != owner:
         return
     for connection in connections:
-        # Said in words too: other processes of the caller may hold copies of our end of the pipe.
+        # Closing is not enough: other processes of the caller may hold copies of our end of the pipe.
         with contextlib.suppress(OSError):
             connection.send(None)
         connection.close()
@@ -204,7 +204,7 @@ def _shut_down(processes: list[BaseProcess], connections: list[Connection], owne
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Keep Ctrl-C from a process that is being born; it arrives afterwards."""
+    """Delay Ctrl-C while processes are being started."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -217,7 +217,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Worker:
-    """What a worker process is given when it starts.
+    """The arguments of a worker process.
 
     Attributes
     ----------
@@ -226,9 +226,9 @@ class _Worker:
     counter
         Number of the next task, shared and locked.
     at
-        Which task each worker is at.
+        The task that each worker is doing.
     number
-        Which worker this is.
+        The number of this worker.
     parent
         Process id of the parent.
     """
@@ -240,7 +240,7 @@ class _Worker:
     parent: int
 
     def serve(self, connection: Connection, inherited: list[Connection]) -> None:
-        """Do what the parent orders until it says stop or is gone."""
+        """Do the parent's orders until it sends None or ends."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops its workers
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if hasattr(signal, "pthread_sigmask"):
@@ -259,7 +259,7 @@ class _Worker:
                 connection.send(self._work(*order))
 
     def _work(self, task: Task, count: int, round: int) -> tuple[()] | tuple[str, str]:
-        """Do tasks until none is left; return nothing, or what went wrong and where."""
+        """Do tasks until none is left; return nothing, or the error and its traceback."""
         while os.getppid() == self.parent:
             with self.counter.get_lock():
                 number = self.counter.value
@@ -275,10 +275,10 @@ class _Worker:
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc to keep freed memory instead of giving it back: a tenth more speed.
+    """Tell glibc to keep freed memory instead of returning it to the system: a tenth more speed.
 
-    The activations of a batch are a few megabytes, freed and asked for again at every step; by default
-    each time means thousands of page faults. Only done in processes that are ours.
+    The activations of a batch are a few megabytes, freed and allocated again at every step; by default each time
+    costs thousands of page faults. Only called in our own processes.
     """
     trim_threshold, top_pad, mmap_threshold = -1, -2, -3
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None

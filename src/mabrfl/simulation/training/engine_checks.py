@@ -1,4 +1,4 @@
-"""What an engine asks of its parts before any work starts, and what it says if they do not fit."""
+"""Checks of an engine's parts before any work starts, with messages for parts that do not fit."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ def workers(count: object) -> None:
 
 
 def useful_workers(count: int, clients: int, examples: int) -> int:
-    """Return as many of these workers as can ever have something to do: a client each, or a slice of the test set."""
+    """Return the number of workers that can have a task at once: a client each, or a slice of the test set."""
     return min(count, max(clients, -(-examples // EVALUATION_SLICE)))
 
 
 def memory(clients: int, parameters: int, copies: int) -> None:
-    """Refuse a federation whose numbers cannot fit into this machine, before any of it is asked for.
+    """Refuse a federation that does not fit into this machine's memory, before any of it is allocated.
 
     Parameters
     ----------
     clients, parameters
         Of the federation and of its model.
     copies
-        Float32 numbers per client and parameter: its update, and the optimizer states that are kept of it.
+        Float32 numbers per client and parameter: its update, and its kept optimizer state.
     """
-    needed, there = 4 * clients * parameters * copies, machine_memory()
-    if needed > there:
+    needed, present = 4 * clients * parameters * copies, machine_memory()
+    if needed > present:
         raise ConfigError(
             f"{clients:,} clients with {parameters:,} parameters each need {needed / 2**30:,.1f} GiB of memory, "
-            f"and this machine has {there / 2**30:,.1f}; take fewer clients or a smaller model"
+            f"and this machine has {present / 2**30:,.1f}; take fewer clients or a smaller model"
         )
 
 
@@ -66,14 +66,14 @@ def machine_memory() -> int:
 
 
 def device(name: str) -> torch.device:
-    """Return the device of this name if one can calculate on it."""
+    """Return the device of this name; refuse one that cannot compute."""
     try:
-        found = torch.device(name)
-        torch.ones(1, device=found).sum().item()
+        result = torch.device(name)
+        torch.ones(1, device=result).sum().item()
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ConfigError(f"device {name!r} cannot be used here: {reason}") from error
-    return found
+    return result
 
 
 def build(model: Callable[[], nn.Module], seed: int) -> nn.Module:
@@ -86,10 +86,10 @@ def build(model: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def fit(model: nn.Module, dataset: Dataset, where: torch.device) -> bool:
-    """Try the model on two examples; return whether it takes images channels last.
+    """Try the model on two examples; return whether it works with images channels last.
 
     Channels last makes convolutions on CPUs much faster, but a model that reshapes its features with
-    ``view`` cannot work on that layout; it then gets the usual one.
+    ``view`` does not work with that layout, and gets the usual one.
     """
     if not trainable(model):
         raise ConfigError("the model has no trainable parameters")
@@ -128,7 +128,7 @@ def _check_outputs(outputs: object, count: int, num_classes: int) -> None:
 
 
 def shards(parts: Sequence[Shard], dataset: Dataset) -> None:
-    """Refuse clients without data, or with data that is not there or does not match."""
+    """Refuse clients without data, or with indices or poisoned data that do not match the data set."""
     if not parts:
         raise ConfigError("there must be at least one client; got no shards")
     for client, shard in enumerate(parts):
@@ -161,7 +161,7 @@ def _check_shard(name: str, shard: Shard, dataset: Dataset) -> None:
 
 
 def saved_array(state: Mapping[str, Any], name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return an array of a saved state, or say in what it is not the expected one."""
+    """Return an array of a saved state; refuse one of another type or shape."""
     value = state[name]
     if not isinstance(value, np.ndarray) or value.dtype != dtype or value.shape != shape:
         got = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
@@ -170,7 +170,7 @@ def saved_array(state: Mapping[str, Any], name: str, shape: tuple[int, ...], dty
 
 
 def goal(inputs: NDArray[Any], labels: NDArray[Any], dataset: Dataset) -> None:
-    """Refuse a goal of an attack that does not look like test examples."""
+    """Refuse a goal of an attack that does not have the form of test examples."""
     expected = (len(labels), *dataset.test_inputs.shape[1:])
     if inputs.shape != expected or inputs.dtype != dataset.test_inputs.dtype:
         kind = f"{dataset.test_inputs.dtype} of shape {expected}"
