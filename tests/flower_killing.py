@@ -18,7 +18,7 @@ from typing import Any
 from flwr.app import MetricRecord
 
 from flower_grid import MemoryGrid, evaluating, model, pretend_a_task
-from mabrfl.flower import MabRflStrategy
+from mabrfl.flower import MabRflStrategy, internals
 from mabrfl.recording.audit import read_audit, valid_rows, verify
 from mabrfl.recording.encoding import encode
 
@@ -102,6 +102,7 @@ def _die_at(point: int) -> None:
 
 def main(folder: Path, stories: list[list[int]]) -> None:
     """See the module."""
+    internals.available()  # once here, and not again in every child
     every = not stories
     point = 0
     while every or stories:

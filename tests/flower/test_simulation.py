@@ -34,6 +34,8 @@ def run(flower, rounds, name):
         identity="claimed",
         num_server_rounds=rounds,
         min_train_nodes=1,
+        round_timeout=3000.0,
+        seconds=3000,
         results=str(results),
         state_dir=str(state),
     )

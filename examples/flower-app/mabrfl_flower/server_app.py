@@ -43,13 +43,14 @@ def make_strategy(config: Mapping[str, Any]) -> Strategy:
     nodes, seed, name = int(config["min-available-nodes"]), int(config["seed"]), str(config["strategy"])
     if name == "fedavg":
         return FedAvg(min_available_nodes=nodes, fraction_evaluate=0.0)
+    claimed = ClaimedIdentity("partition-id", timeout=float(config["round-timeout"]))
     shared: dict[str, Any] = {
         "seed": seed,
         "min_available_nodes": nodes,
         "min_train_nodes": int(config["min-train-nodes"]),
         "fraction_evaluate": 0.0,
         "state_dir": config["state-dir"] or None,
-        "identify": ClaimedIdentity("partition-id") if config["identity"] == "claimed" else by_public_key,
+        "identify": claimed if config["identity"] == "claimed" else by_public_key,
     }
     if name == "mab-rfl":
         return MabRflStrategy(dataset="digits", **shared)
