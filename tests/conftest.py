@@ -1,6 +1,6 @@
 """What all tests share."""
 
-LONGEST = ("test_simulation.py", "test_results.py")
+LONGEST = ("test_simulation.py", "test_results.py", "test_readme.py")
 """Files of few tests that take a minute and more: they begin, so that none of them is waited for in the end."""
 
 

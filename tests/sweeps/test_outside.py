@@ -248,7 +248,10 @@ def test_killing_the_server_that_cells_are_forked_from_fails_none_of_them(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there alone cells have a server")
-def test_a_cell_that_ends_with_the_code_of_a_lost_one_has_failed_all_the_same(tmp_path: Path) -> None:
+def test_a_cell_that_ends_with_the_code_of_a_lost_one_has_failed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mabrfl.sweeps.local_processes._SERVER_SECONDS", 0.0)
     wanted = sweep(tmp_path, "exit")
     (failed,) = run(wanted, tmp_path / "r", only=wanted.cells[:1], start_method="forkserver").failed
     assert "exit code 255" in failed.error

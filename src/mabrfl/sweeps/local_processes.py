@@ -23,8 +23,9 @@ from mabrfl.sweeps.launchers import Assignment, CellEnded, CellEvent, CellHalted
 
 _WARM = "mabrfl.sweeps.preload"
 _STOP_SECONDS = 2.0
-_SERVER_SECONDS = 0.5
-_LOST_SECONDS = 10.0
+_SERVER_SECONDS = 5.0
+"""How long to wait for a server to end whose files are closed; a busy machine may need seconds."""
+_LOST_SECONDS = 60.0
 """How long to wait for cells to end whose server is gone; they look after it every fifth of a second."""
 _TICK_SECONDS = 0.25
 _UNKNOWN_END = 255

@@ -13,7 +13,7 @@ from mabrfl.recording.folder import explained, lock, shown
 from mabrfl.sweeps.plan import is_sweeps_folder
 
 LOCK = ".lock"
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds to wait for the processes of a sweep that was killed a moment ago."""
 _PAUSE = 0.1
 
@@ -48,7 +48,7 @@ def claimed(results: Path) -> Iterator[None]:
         while not lock(file):
             file.seek(0)
             owner = file.read(20).strip() or "unknown"
-            # A running sweep will not end in ten seconds; wait only for one that is being killed.
+            # A running sweep is not waited for, only one that is being killed.
             if time.monotonic() >= deadline or _alive(owner):
                 raise OutputError(f"another sweep (process {owner}) is running in {shown(results)}")
             time.sleep(_PAUSE)
