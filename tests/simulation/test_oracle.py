@@ -10,7 +10,7 @@ import pytest
 from helpers import make_cohort
 from killing import TINY
 from mabrfl.aggregation import FedAvg
-from mabrfl.aggregation.probes import SimilarityProbe
+from mabrfl.aggregation.averaging import SimilarityProbe
 from mabrfl.config import RunConfig
 from mabrfl.errors import ConfigError
 from mabrfl.runs import simulate

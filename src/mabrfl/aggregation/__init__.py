@@ -1,10 +1,9 @@
 """Aggregation rules: maps from a cohort to a step, each as its paper defines it, with the known variants named."""
 
-from mabrfl.aggregation.averaging import FedAvg
+from mabrfl.aggregation.averaging import FedAvg, SimilarityProbe
 from mabrfl.aggregation.clipping import CenteredClip, GeometricMedian
 from mabrfl.aggregation.coordinatewise import Median, TrimmedMean
 from mabrfl.aggregation.distance import FABA, Krum, MultiKrum, krum_scores
-from mabrfl.aggregation.probes import SimilarityProbe
 from mabrfl.aggregation.spectral import DnC
 
 __all__ = [

@@ -65,7 +65,7 @@ _DEFENSES: Mapping[str, Entry] = {
         label="Geometric median",
     ),
     "similarity-probe": Entry(
-        target="mabrfl.aggregation.probes:SimilarityProbe",
+        target="mabrfl.aggregation.averaging:SimilarityProbe",
         line="No defense, only a measurement: federated averaging that reports how alike the updates are (Fig. 1b).",
         label="SimilarityProbe",
     ),

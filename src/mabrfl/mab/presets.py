@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from mabrfl.checks import check_options
 from mabrfl.errors import ConfigError, suggest
 from mabrfl.mab.hardened.hardened_options import HardenedOptions
-from mabrfl.mab.option_checks import check_options
 
 DEFAULT_PRESET = "hardened"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mabrfl.mab.option_checks import check_options
+from mabrfl.checks import check_options
 
 _MANY = 10**9
 _TINY = 1e-9

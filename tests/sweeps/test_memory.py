@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mabrfl.sweeps.machine_memory import available_memory
+from mabrfl.sweeps.sharing import available_memory
 
 GIB = 2**30
 
