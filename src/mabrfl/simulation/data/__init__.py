@@ -1,8 +1,8 @@
 """Data sets and their partition among clients.
 
 :func:`load` returns a data set by its name and fetches it if need be; :func:`check` and :func:`fetch` are the commands
-of ``mabrfl data``. A :class:`Dataset` of your own needs no file here. :mod:`~mabrfl.simulation.data.partition` deals the
-examples out to the clients.
+of ``mabrfl data``. A :class:`Dataset` of your own needs no file here. :mod:`~mabrfl.simulation.data.partition` deals
+the examples out to the clients.
 """
 
 from mabrfl.simulation.data.dataset import Dataset
