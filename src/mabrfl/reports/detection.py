@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from mabrfl.catalog import display_entry
 from mabrfl.errors import StateError
 from mabrfl.recording.evaluation import ratio
-from mabrfl.reports.arrangement import Condition, Setting, conditions, setting_of
+from mabrfl.reports.arrangement import Condition, TableSetting, conditions, setting_of
 from mabrfl.reports.curves import isolation_rounds
 from mabrfl.reports.naming import STATUS_WORDS
 from mabrfl.reports.tables import BEGUN_NOTE, FAILED_NOTE, Metric, TableEntry, entry_of, outcome
@@ -83,7 +83,7 @@ class DetectionRow:
 class DetectionTable:
     """All conditions of some results."""
 
-    setting: Setting
+    setting: TableSetting
     """That of most runs."""
     metric: Metric
     rows: tuple[DetectionRow, ...]
