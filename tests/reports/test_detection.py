@@ -60,7 +60,7 @@ def test_the_numbers_of_one_run_by_hand() -> None:
         "Attack": "LIE",
         "Defense": "MAB-RFL hardened",
         "accuracy": "90.00",
-        "less clean": "—",
+        "vs. clean FedAvg": "—",
         "precision": "75.0",
         "recall": "50.0",
         "honest rejected": "3.57",
@@ -130,13 +130,13 @@ def test_without_attackers_there_is_nothing_to_detect_but_honest_clients_to_reje
     assert (row["isolated after"], row["attackers selected"]) == ("—", "—")
 
 
-def test_less_clean_is_seed_by_seed_against_fedavg_without_attackers() -> None:
+def test_the_difference_to_clean_fedavg_is_seed_by_seed_against_fedavg_without_attackers() -> None:
     cells = [make_cell(value, defense="fedavg", seed=seed) for seed, value in ((1, 97.0), (2, 95.0))]
     cells += [make_cell(value, seed=seed, **LIE) for seed, value in ((1, 96.0), (2, 95.5), (3, 50.0))]
     clean, ours = lines(cells)
-    assert clean["less clean"] == "clean"
+    assert clean["vs. clean FedAvg"] == "clean"
     # -1.0 and +0.5; the third seed has nothing to be compared with.
-    assert ours["less clean"] == "−0.25 ± 1.06 (2 of 3)"
+    assert ours["vs. clean FedAvg"] == "−0.25 ± 1.06 (2 of 3)"
     (_, row) = detection_table(cells).rows
     assert row.difference is not None
     assert (row.difference.mean, row.difference.seeds) == (-0.25, 2)
@@ -166,21 +166,21 @@ def test_what_ran_under_other_conditions_is_not_what_clean_means(other: dict[str
 
 def test_clean_is_clean_under_any_preset_with_the_same_data_and_training() -> None:
     cells = [make_cell(97.0, defense="fedavg", preset="paper"), make_cell(90.0, **LIE)]
-    assert lines(cells)[1]["less clean"] == "−7.00"
+    assert lines(cells)[1]["vs. clean FedAvg"] == "−7.00"
     partition = {"kind": "dirichlet", "concentration": 0.1}
     cells = [
         make_cell(97.0, defense="fedavg", partition={**partition, "q": 0.8}),
         make_cell(96.0, partition={**partition, "q": 0.5}, **LIE),
     ]
     # Dirichlet's partition has no use for q.
-    assert [row["less clean"] for row in lines(cells)] == ["clean", "−1.00"]
+    assert [row["vs. clean FedAvg"] for row in lines(cells)] == ["clean", "−1.00"]
 
 
 def test_another_metric_is_compared_with_its_own_clean() -> None:
     cells = [make_cell(97.0, defense="fedavg"), make_cell(90.0, **LIE)]
     # The last rounds are at 60, 70, 80, 90, and at 67, 77, 87, 97.
     row = lines(cells, metric="mean_last10")[1]
-    assert (row["accuracy"], row["less clean"]) == ("75.00", "−7.00")
+    assert (row["accuracy"], row["vs. clean FedAvg"]) == ("75.00", "−7.00")
 
 
 def test_missing_failed_and_begun_conditions_say_so_and_show_no_number() -> None:

@@ -31,7 +31,7 @@ def plot(
         typer.Option("--compare/--no-compare", help="The paper's own values as faint lines, where it has some."),
     ] = False,
 ) -> None:
-    """Draw results: the paper's figures, and what it does not show.
+    """Draw results: the paper's figures, and more.
 
     RESULTS: a sweep's folder, a packed file, the folder of a run, or a folder of these.
 

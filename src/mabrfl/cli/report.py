@@ -26,7 +26,7 @@ def report(
 
     RESULTS: a sweep's folder, a packed file, the folder of a run, or a folder of these; each has its own section.
 
-    Tables, figures, configurations and manifests of every run, and what failed or is missing.
+    Tables, figures, configurations and manifests of every run, and the runs that failed or are missing.
     """
     from mabrfl.reports.tables import METRICS
 

@@ -1,4 +1,4 @@
-"""``mabrfl table``: the paper's Table 1 from results, who was detected and who was not, or what each part is worth."""
+"""``mabrfl table``: results as the paper's Table 1, as a table of detection, or as an ablation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def table(
         bool,
         typer.Option(
             "--detection",
-            help="Instead: precision, recall, isolation, selection and accuracy less clean, by condition.",
+            help="Instead: precision, recall, isolation, selection and accuracy vs. clean FedAvg, by condition.",
         ),
     ] = False,
     ablation: Annotated[
@@ -45,9 +45,9 @@ def table(
 
     Mean and deviation over seeds, and the best two of a row marked once all of it is run.
 
-    Below runs made as the paper's were stands the paper's figure; 'hardened' is a method of its own and has none.
+    Runs made as the paper's were have the paper's figure below; 'hardened' is a method of its own and has none.
 
-    With --detection: a row per attack, defense and condition, and what became of attackers and honest clients.
+    With --detection: a row per attack, defense and condition, with the shares of clients rejected and selected.
 
     With --ablation: a row per part that is left out and attack, for sweeps with an axis called 'ablation'.
     """

@@ -32,7 +32,7 @@ class AblationRow:
     Attributes
     ----------
     without
-        The point on the axis: what is left out.
+        The point on the axis: the part that is left out.
     part, whole
         The condition without it, and with everything; None if the sweep does not have the latter.
     difference
@@ -55,12 +55,12 @@ class AblationTable:
 
 
 def has_ablation(cells: Sequence[Cell]) -> bool:
-    """Whether anything is left out in any run."""
+    """Whether any run leaves a part out."""
     return len({str(cell.axes[AXIS]) for cell in cells if AXIS in cell.axes}) > 1
 
 
 def ablation_table(cells: Sequence[Cell], metric: Metric = "final_accuracy") -> AblationTable:
-    """Hold every part that is left out against the whole.
+    """Compare a defense without each of its parts with the whole.
 
     Parameters
     ----------
@@ -112,14 +112,14 @@ _SHOWN = ("detection_recall", "honest_rejected_rate", "selection_rate_malicious_
 
 
 def ablation_text(table: AblationTable) -> TextTable:
-    """Return the table as text: what is without a part, and in brackets what the whole has."""
+    """Return the table as text: numbers without a part, and those of the whole in brackets."""
     success = any(row.part.attack_success for row in table.rows)
     head = ["Without", "Attackers", "Attack", "accuracy", "difference", *(PERCENTAGES[name][0] for name in _SHOWN)]
     head += ["attack success"] if success else []
     rows, last = [], ""
     for row in table.rows:
-        told = row.part.condition
-        names = [row.without if row.without != last else "", told.row.share, told.row.label]
+        condition = row.part.condition
+        names = [row.without if row.without != last else "", condition.row.share, condition.row.label]
         rows.append([*names, *_numbers(row, table, success=success)])
         last = row.without
     sides = "lrl" + "r" * (len(head) - 3)
@@ -153,9 +153,9 @@ def _notes(table: AblationTable) -> str:
             f"In brackets: the same of the whole ({table.whole}); difference: of the two accuracies, in points.",
             "Percent; mean ± standard deviation over seeds, one seed where there is no ±.",
             f"Accuracy: {METRICS[table.detection.metric]}.",
-            "Recall: how many of the attackers' updates were rejected, those of rounds in which they behave included; "
-            "honest rejected: how many of the honest ones; "
-            "attackers selected: how many of them, in a round of the last third.",
+            "Recall: the share of attackers' updates that were rejected, including rounds in which they behave. "
+            "Honest rejected: the share of honest updates that were rejected. "
+            "Attackers selected: the share of attackers selected in a round of the last third.",
             f"{table.detection.legend}.",
             f"{table.detection.progress}.",
         ]

@@ -52,7 +52,7 @@ def _accuracy(grid: Grid) -> Figure:
 
 
 def _places(grid: Grid) -> tuple[dict[Row, tuple[int, int]], tuple[int, int]]:
-    """Return where each row's panel stands: a line per share and a column per attack; if many, one after the other."""
+    """Return the place of each row's panel: a line per share and a column per attack; if many, one after the other."""
     rows = grid.begun_rows
     shares = sorted({row.percent for row in rows})
     attacks = list(attacked_rows(grid)) or [""]

@@ -42,7 +42,7 @@ _NO_CONDITION = frozenset({"seed", "workers", "device", "allow_majority"})
 
 
 @dataclass(frozen=True)
-class Setting:
+class TableSetting:
     """The settings that all runs of one table share: data, model, clients, rounds, local training.
 
     ``variant`` tells apart settings with the same title.
@@ -61,13 +61,13 @@ class Setting:
         name = f"{dataset_name(self.dataset)}, {own_name(self.model)}, {_count(self.rounds, 'round')}"
         return f"{name}, {self.variant}" if self.variant else name
 
-    def beside(self, usual: Setting) -> Setting:
+    def beside(self, usual: TableSetting) -> TableSetting:
         """Return the setting with all that is not as usual in its title.
 
         Examples
         --------
-        >>> usual = Setting("mnist", "mnist-cnn", 40, 50, (("q", "0.5"), ("optimizer", '"adam"')))
-        >>> Setting("mnist", "mnist-cnn", 40, 20, (("q", "0.8"), ("optimizer", '"adam"'))).beside(usual).title
+        >>> usual = TableSetting("mnist", "mnist-cnn", 40, 50, (("q", "0.5"), ("optimizer", '"adam"')))
+        >>> TableSetting("mnist", "mnist-cnn", 40, 20, (("q", "0.8"), ("optimizer", '"adam"'))).beside(usual).title
         'MNIST, mnist-cnn, 40 rounds, 20 clients, q = 0.8'
         """
         unusual = [] if self.clients == usual.clients else [_count(self.clients, "client")]
@@ -94,25 +94,25 @@ class Setting:
         return one_line(", ".join(parts))
 
 
-def by_setting(cells: Iterable[Cell]) -> dict[Setting, list[Cell]]:
+def by_setting(cells: Iterable[Cell]) -> dict[TableSetting, list[Cell]]:
     """Return cells by their setting; of settings with one title, all but the most frequent say what is different."""
-    groups: dict[Setting, list[Cell]] = {}
+    groups: dict[TableSetting, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(setting_of(cell), []).append(cell)
-    usual: dict[str, Setting] = {}
+    usual: dict[str, TableSetting] = {}
     for setting in sorted(groups, key=lambda setting: len(groups[setting]), reverse=True):
         usual.setdefault(setting.title, setting)
     return {setting.beside(usual[setting.title]): group for setting, group in groups.items()}
 
 
-def setting_of(cell: Cell) -> Setting:
+def setting_of(cell: Cell) -> TableSetting:
     """Return the setting of a cell; only cells of one setting are compared in a table."""
     config, unused = cell.config, unused_settings(cell)
     partition, training = config["partition"], config["training"]
     rest = [(name, partition[name]) for name in PARTITION if name in partition and f"partition.{name}" not in unused]
     rest += [(name, training[name]) for name in TRAINING if name in training]
     texts = tuple((name, json.dumps(value, sort_keys=True)) for name, value in rest)
-    return Setting(config["dataset"], config["model"], config["rounds"], config["clients"], texts)
+    return TableSetting(config["dataset"], config["model"], config["rounds"], config["clients"], texts)
 
 
 def _partition_text(settings: Mapping[str, Any]) -> str:
@@ -135,7 +135,7 @@ class Grid:
     Cells in one place differ by their seed alone, and each seed is there once.
     """
 
-    setting: Setting
+    setting: TableSetting
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
     places: Mapping[tuple[Row, Column], tuple[Cell, ...]] = field(repr=False)
@@ -167,7 +167,7 @@ def arrange(cells: Iterable[Cell]) -> list[Grid]:
     return [_grid(setting, group) for setting, group in by_setting(cells).items()]
 
 
-def _grid(setting: Setting, cells: Sequence[Cell]) -> Grid:
+def _grid(setting: TableSetting, cells: Sequence[Cell]) -> Grid:
     rows, columns = rows_of(cells), columns_of(cells)
     places: dict[tuple[Row, Column], list[Cell]] = {}
     for cell, row, column in zip(cells, rows, columns, strict=True):

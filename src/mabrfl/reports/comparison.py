@@ -91,7 +91,7 @@ class Agreement:
     column, rows
         Which, and over how many rows.
     mean_difference, mean_distance
-        Of ours less the paper's, in points, with and without its sign.
+        Of our accuracy minus the paper's, in points, with and without its sign.
     largest_difference, worst_row
         The one furthest from zero, and where it is.
     """
@@ -106,12 +106,12 @@ class Agreement:
 
 def agreements(table: Table) -> list[Agreement]:
     """Return, for each column that the paper has, the mean difference and the one that is furthest from zero."""
-    found = []
+    listed = []
     for column in table.grid.columns:
         differences = {row: table.at(row, column).difference for row in table.grid.rows}
         known = {row: value for row, value in differences.items() if value is not None and math.isfinite(value)}
         if known:
             worst = max(known, key=lambda row: abs(known[row]))
             mean, distance = statistics.fmean(known.values()), statistics.fmean(map(abs, known.values()))
-            found.append(Agreement(column, len(known), mean, distance, known[worst], worst))
-    return found
+            listed.append(Agreement(column, len(known), mean, distance, known[worst], worst))
+    return listed

@@ -31,7 +31,7 @@ class Curve:
 
 
 def curve(cells: Sequence[Cell], name: str) -> Curve:
-    """Return the mean of a series over cells, and its sample deviation; what a cell does not have is left out."""
+    """Return the mean of a series over cells, and its sample deviation. Cells without the series do not count."""
     rounds, stack = _stack(cells, name)
     mean = _mean(stack)
     if len(stack) < 2:
@@ -80,8 +80,8 @@ def isolation_curve(cells: Sequence[Cell], last: str) -> Curve:
     cells
         Of one place; the attackers of all of them are counted together.
     last
-        ``last_selected``: out is who is never selected again until the end of the run; ``last_accepted``: whose
-        updates are never accepted again. Whom that last befell in the last round of all is not out.
+        ``last_selected``: an attacker is out if it is never selected again until the end of the run;
+        ``last_accepted``: if its updates are never accepted again. One that was in the last round is not out.
     """
     end = max((_end(cell) for cell in cells), default=0)
     rounds = np.arange(end + 1, dtype=np.float64)
@@ -94,7 +94,7 @@ def isolation_curve(cells: Sequence[Cell], last: str) -> Curve:
 def isolation_rounds(cells: Sequence[Cell], last: str) -> list[float]:
     """Return for each attacker of these cells the round after which it is out for good; infinity if it never is.
 
-    See :func:`isolation_curve` for what that means. An attacker that changes its id is counted under each of them.
+    See :func:`isolation_curve`. An attacker that changes its id is counted under each of them.
     """
     return [
         float(when) if when < _end(cell) else np.inf
@@ -111,15 +111,15 @@ def _end(cell: Cell) -> int:
 
 def _stack(cells: Sequence[Cell], name: str) -> tuple[Numbers, Numbers]:
     """Return the rounds and one line per cell that has the series, over the rounds that all of them have."""
-    found = [cell for cell in cells if cell.series.get(name)]
-    length = min((len(cell.series[name]) for cell in found), default=0)
-    rounds = found[0].series["round"][:length] if found and "round" in found[0].series else range(1, length + 1)
-    lines = [[np.nan if value is None else value for value in cell.series[name][:length]] for cell in found]
-    return np.array(list(rounds), dtype=np.float64), np.array(lines, dtype=np.float64).reshape(len(found), length)
+    series = [cell.series for cell in cells if cell.series.get(name)]
+    length = min((len(own[name]) for own in series), default=0)
+    rounds = series[0]["round"][:length] if series and "round" in series[0] else range(1, length + 1)
+    lines = [[np.nan if value is None else value for value in own[name][:length]] for own in series]
+    return np.array(list(rounds), dtype=np.float64), np.array(lines, dtype=np.float64).reshape(len(series), length)
 
 
 def _mean(stack: Numbers) -> Numbers:
-    """Return the mean of each column over what is finite; NaN where nothing is."""
+    """Return the mean of each column over its finite values; NaN if there are none."""
     finite = np.isfinite(stack)
     counts = finite.sum(axis=0)
     sums = np.where(finite, stack, 0.0).sum(axis=0)

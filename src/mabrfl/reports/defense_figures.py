@@ -135,14 +135,14 @@ def _per_attack(
 
 
 def _rejects(grid: Grid, _row: Row, column: Column) -> bool:
-    """Whether the defense rejected anybody in any row: one that can, but is blind to an attack, is shown as such."""
+    """Whether the defense rejected a client in any row; if so it is drawn even where it rejects none."""
     names = ("caught", "honest_rejected")
     totals: Iterator[Curve] = (curve(grid.done(row, column), name) for row in grid.rows for name in names)
     return any(bool(np.nansum(total.mean) > 0) for total in totals)
 
 
 def _learns(_grid: Grid, _row: Row, column: Column) -> bool:
-    """Whether clients are selected by reputation; a selector of which nobody knows it is shown."""
+    """Whether clients are selected by reputation, or may be."""
     return display_entry("selectors", column.selector).learns or display_entry("defenses", column.defense).learns
 
 

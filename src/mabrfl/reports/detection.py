@@ -1,4 +1,4 @@
-"""What a defense does to attackers and to honest clients, in numbers: one row per condition, averaged over seeds."""
+"""Attackers and honest clients under a defense, in numbers: one row per condition, averaged over seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from mabrfl.catalog import display_entry
 from mabrfl.errors import StateError
 from mabrfl.recording.evaluation import ratio
-from mabrfl.reports.arrangement import Condition, Setting, conditions, setting_of
+from mabrfl.reports.arrangement import Condition, TableSetting, conditions, setting_of
 from mabrfl.reports.curves import isolation_rounds
 from mabrfl.reports.naming import STATUS_WORDS
 from mabrfl.reports.tables import BEGUN_NOTE, FAILED_NOTE, Metric, TableEntry, entry_of, outcome
@@ -18,7 +18,7 @@ from mabrfl.sweeps.grouping import settings_of
 from mabrfl.sweeps.results import STATUSES, Cell
 
 _CLEAN = ("fedavg", "all")
-"""Defense and selector of the runs that others are compared with, if nobody attacks."""
+"""Defense and selector of the runs without attackers that others are compared with."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class DetectionRow:
     accuracy
         As in the other tables.
     difference
-        Accuracy less that of ``clean``, in points, seed by seed; None if no seed has both.
+        Accuracy minus that of clean FedAvg, in points, seed by seed; None if no seed has both.
     is_clean
-        Whether this condition is what others are compared with.
+        Whether others are compared with this condition.
     rates
         By the names of :data:`RATES`, from 0 to 1; None where no run has one.
     attack_success
@@ -83,7 +83,7 @@ class DetectionRow:
 class DetectionTable:
     """All conditions of some results."""
 
-    setting: Setting
+    setting: TableSetting
     """That of most runs."""
     metric: Metric
     rows: tuple[DetectionRow, ...]
@@ -96,7 +96,7 @@ class DetectionTable:
 
     @property
     def legend(self) -> str:
-        """What stands in place of numbers, in a sentence."""
+        """The words in place of numbers, in a sentence."""
         failed = [FAILED_NOTE] if any(row.accuracy.failed for row in self.rows) else []
         return "; ".join(["A dash: there is no such number", "missing: not run yet", BEGUN_NOTE, *failed])
 
@@ -109,7 +109,7 @@ class DetectionTable:
 
 
 def has_detection(cells: Iterable[Cell]) -> bool:
-    """Whether there is anything to detect, or anybody who would: attackers, or MAB-RFL."""
+    """Whether there are attackers, or a defense that would reject clients without them: MAB-RFL."""
     return any(cell.num_attackers or display_entry("defenses", cell.config["defense"]).presets for cell in cells)
 
 
@@ -119,7 +119,7 @@ def detection_table(cells: Sequence[Cell], metric: Metric = "final_accuracy") ->
     Parameters
     ----------
     cells
-        Of one or several results, at least one. What is ``clean`` is looked for among them: FedAvg with everybody
+        Of one or several results, at least one. Clean FedAvg is looked for among them: all clients
         selected and no attackers, with the data set, model, clients, rounds, training, partition and seed of the run
         that is compared with it.
     metric
@@ -182,14 +182,14 @@ def _clean(cell: Cell, metric: Metric) -> float | None:
 
 
 def _conditions_of(cell: Cell) -> tuple[object, ...]:
-    """Return what runs have in common that differ by attackers and defense alone."""
+    """Return the settings that runs share if they differ by attackers and defense alone."""
     settings = settings_of(cell)
     shared = [key for key in sorted(settings) if key.startswith(("training.", "partition."))]
     return cell.config["seed"], *((key, settings[key]) for key in ("dataset", "model", "rounds", "clients", *shared))
 
 
 def _precision(cell: Cell) -> float | None:
-    # Without attackers it would be 0 whenever anybody is rejected, and say nothing of how many were.
+    # Without attackers it would be 0 as soon as one client is rejected, and say nothing about how many are.
     return cell.measured("detection_precision") if cell.num_attackers else None
 
 

@@ -23,17 +23,17 @@ PERCENTAGES: Mapping[str, tuple[str, int]] = {
 
 
 def detection_text(table: DetectionTable) -> TextTable:
-    """Return the table as text; a column that nothing stands in is left out."""
+    """Return the table as text, without columns that would be empty."""
     rest, success = (any(row.condition.rest for row in table.rows), any(row.attack_success for row in table.rows))
     names = ["Attackers", "Attack", "Defense", *(["Conditions"] if rest else [])]
     shares = [head for head, _ in PERCENTAGES.values()]
     goal = ["attack success"] if success else []
     rows = []
     for row in table.rows:
-        told = row.condition
-        cells = [told.row.share, told.row.label, told.column.label, *([told.rest] if rest else [])]
+        condition = row.condition
+        cells = [condition.row.share, condition.row.label, condition.column.label, *([condition.rest] if rest else [])]
         rows.append([*cells, *_cells(row, table.seed_counts), *([_success(row)] if success else [])])
-    head = [*names, "accuracy", "less clean", *shares, "isolated after", "shut out after", *goal]
+    head = [*names, "accuracy", "vs. clean FedAvg", *shares, "isolated after", "shut out after", *goal]
     sides = "r" + "l" * (len(names) - 1) + "r" * (len(head) - len(names))
     return TextTable(f"{table.setting.title}: detection", head, sides, rows, _notes(table), names=len(names))
 
@@ -57,40 +57,40 @@ def _cells(row: DetectionRow, counts: set[int]) -> list[str]:
 
 
 def _difference(row: DetectionRow) -> str:
-    found = row.difference
+    difference = row.difference
     if row.is_clean:
         return "clean"
-    text = average_text(found)
-    if found is None or found.seeds == row.accuracy.seeds:
+    text = average_text(difference)
+    if difference is None or difference.seeds == row.accuracy.seeds:
         return text
-    return f"{text} ({found.seeds} of {row.accuracy.seeds})"
+    return f"{text} ({difference.seeds} of {row.accuracy.seeds})"
 
 
-def average_text(found: Average | None) -> str:
+def average_text(value: Average | None) -> str:
     """Return a difference in points, with its deviation over seeds."""
-    if found is None:
+    if value is None:
         return NONE
-    return signed(found.mean) if found.deviation is None else f"{signed(found.mean)} ± {found.deviation:.2f}"
+    return signed(value.mean) if value.deviation is None else f"{signed(value.mean)} ± {value.deviation:.2f}"
 
 
-def percent_text(found: Average | None, decimals: int, scale: float = 100) -> str:
+def percent_text(value: Average | None, decimals: int, scale: float = 100) -> str:
     """Return a share in percent, with its deviation over seeds."""
-    if found is None:
+    if value is None:
         return NONE
-    text = f"{scale * found.mean:.{decimals}f}"
-    return text if found.deviation is None else f"{text} ± {scale * found.deviation:.{decimals}f}"
+    text = f"{scale * value.mean:.{decimals}f}"
+    return text if value.deviation is None else f"{text} ± {scale * value.deviation:.{decimals}f}"
 
 
 def _success(row: DetectionRow) -> str:
     return percent_text(row.attack_success, 1, scale=1) if row.accuracy.mean is not None else ""
 
 
-def _rounds(found: Isolation | None) -> str:
+def _rounds(isolation: Isolation | None) -> str:
     """Return ``6 (2 of 45 never)``."""
-    if found is None:
+    if isolation is None:
         return NONE
-    median = "never" if math.isinf(found.median) else f"{found.median:g}"
-    return f"{median} ({found.never} of {found.attackers} never)" if found.never else median
+    median = "never" if math.isinf(isolation.median) else f"{isolation.median:g}"
+    return f"{median} ({isolation.never} of {isolation.attackers} never)" if isolation.never else median
 
 
 def _notes(table: DetectionTable) -> str:
@@ -103,15 +103,16 @@ def _notes(table: DetectionTable) -> str:
         f"{table.setting.title}; {table.setting.description}{several}.",
         "Percent; mean ± standard deviation over seeds, one seed where there is no ±.",
         f"Accuracy: {METRICS[table.metric]}.",
-        "Less clean: the difference in points to FedAvg without attackers, same conditions and seeds.",
-        "Precision: how many of the rejected updates were attackers'; recall: how many of the attackers' updates were "
-        "rejected, those of rounds in which they behave included; "
-        "honest rejected: how many of the honest updates were.",
-        "Honest selected: how many of the honest clients, in a round; attackers selected: how many of the attackers, "
-        "in a round of the last third.",
-        "Isolated: never selected again after that round; shut out: never accepted again; the median of all attackers, "
-        "and how many were still selected, or accepted, in the last round.",
-        *(["An attacker that changes its id is counted under each."] if renamed else []),
+        "Vs. clean FedAvg: the difference in points to FedAvg without attackers, same conditions and seeds.",
+        "Precision: the share of rejected updates that were attackers'. "
+        "Recall: the share of attackers' updates that were rejected, including rounds in which they behave. "
+        "Honest rejected: the share of honest updates that were rejected.",
+        "Honest selected: the share of honest clients selected in a round. "
+        "Attackers selected: the share of attackers selected in a round of the last third.",
+        "Isolated after: the round after which an attacker was never selected again. "
+        "Shut out after: the round after which it was never accepted again. Both are medians over all attackers; "
+        "never: still selected, or accepted, in the last round.",
+        *(["An attacker that changes its id is counted once per id."] if renamed else []),
         f"{table.legend}.",
         f"{table.progress}.",
     ]
@@ -147,10 +148,10 @@ def detection_csv(table: DetectionTable) -> str:
     for row in table.rows:
         numbers = {**row.rates, "attack_success": row.attack_success}
         line = _names_of(row, table) | {
-            f"{name}_{part}": value for name, found in numbers.items() for part, value in mean_of(found).items()
+            f"{name}_{part}": value for name, number in numbers.items() for part, value in mean_of(number).items()
         }
-        for name, found in (("isolated", row.isolated), ("shut_out", row.shut_out)):
-            line |= {f"{name}_{part}": getattr(found, part) for part in _ISOLATION if found is not None}
+        for name, isolation in (("isolated", row.isolated), ("shut_out", row.shut_out)):
+            line |= {f"{name}_{part}": getattr(isolation, part) for part in _ISOLATION if isolation is not None}
         writer.writerow(line)
     return text.getvalue()
 
@@ -179,9 +180,9 @@ def _names_of(row: DetectionRow, table: DetectionTable) -> dict[str, object]:
     }
 
 
-def mean_of(found: Average | None) -> dict[str, float | None]:
+def mean_of(value: Average | None) -> dict[str, float | None]:
     """Return ``mean`` and ``std`` for CSV."""
-    return {"mean": None, "std": None} if found is None else {"mean": found.mean, "std": found.deviation}
+    return {"mean": None, "std": None} if value is None else {"mean": value.mean, "std": value.deviation}
 
 
 DETECTION_FORMATS: Mapping[str, Callable[[DetectionTable], str]] = {

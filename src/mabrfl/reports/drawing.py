@@ -1,4 +1,4 @@
-"""What all pictures share: colours, a clean style whatever the user's own is, and files with the same bytes each time.
+"""Shared by all pictures: colours, a clean style whatever the user's own is, and files with the same bytes each time.
 
 Nothing here touches pyplot's global state.
 """
@@ -19,7 +19,7 @@ with extra_needed("a picture"):
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-# Okabe and Ito's palette, told apart by all common kinds of colour blindness; every line also has its own dashes.
+# Okabe and Ito's palette, safe for all common kinds of colour blindness; every line also has its own dashes.
 LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 DASHES = ("solid", "dashed", "dashdot", "dotted")
 ATTACKER = "#B00020"
@@ -48,7 +48,7 @@ def whole_rounds(most: int) -> MaxNLocator:
 
 
 def bare_axes(axes: Axes) -> None:
-    """Leave away what carries no data, and have a quiet grid."""
+    """Remove the lines that carry no data, and draw a pale grid."""
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -37,13 +37,13 @@ CAPTIONS: Mapping[str, tuple[str, str]] = {
     "sampling": ("Ways of sampling clients", "Accuracy over the rounds by the way of sampling (the paper's Fig. 1a)."),
     "similarity": (
         "Similarity of honest updates",
-        "Largest cosine between two updates when nobody attacks and, where it was recorded, the largest Euclidean "
+        "Largest cosine between two updates without attackers and, where it was recorded, the largest Euclidean "
         "distance of updates as they were sent. With IID data and clients of one size this is the paper's Fig. 1b.",
     ),
     "attackers": (
         "Accuracy against the share of attackers",
-        "Accuracy of the final model (the paper's Figs. 3 to 5); a gap is a run that is not there; a share that was "
-        "not run at all is left out.",
+        "Accuracy of the final model (the paper's Figs. 3 to 5); a gap is a missing run; a share that was not run "
+        "at all is left out.",
     ),
     "accuracy": (
         "Accuracy over the rounds",
@@ -51,11 +51,11 @@ CAPTIONS: Mapping[str, tuple[str, str]] = {
     ),
     "detection": (
         "Detection over the rounds",
-        "Precision: how many of the rejected updates were an attacker's. Recall: how many of the attackers' updates "
-        "were rejected. Counted over windows of five rounds.",
+        "Precision: the share of rejected updates that were an attacker's. Recall: the share of attackers' updates "
+        "that were rejected. Counted over windows of five rounds.",
     ),
     "selection": (
-        "Who is selected",
+        "Selected clients",
         "Share of the honest clients and of the attackers that were selected, over windows of five rounds.",
     ),
     "reputation": (
@@ -65,11 +65,11 @@ CAPTIONS: Mapping[str, tuple[str, str]] = {
     "isolation": (
         "Rounds until an attacker is isolated",
         "Share of the attackers that, after a round, are never selected again (or never accepted again) until the end "
-        "of the run. Whom it befell in the very last round is not counted as out. Towards the end the lines rise by "
-        "chance, too: who is selected in one of two rounds has a chance of one in eight to miss the last three.",
+        "of the run. Attackers selected in the last round count as not isolated. Towards the end the lines also rise "
+        "by chance: a client that is selected with probability 1/2 misses the last three rounds with probability 1/8.",
     ),
 }
-"""What each is called, and what it shows."""
+"""The title of each, and its caption."""
 
 
 def drawings(cells: Iterable[Cell], figure: str = ALL, *, compare: bool = False) -> dict[str, Drawing]:
@@ -146,7 +146,7 @@ def save_figures(figures: Mapping[str, Figure], folder: Path, endings: Sequence[
 
 
 def _free(stem: str, taken: Container[str]) -> str:
-    """Return a stem that is not taken: two titles may be the same but for what a file name leaves out."""
+    """Return a stem that is not taken: two titles may differ only in characters that a file name leaves out."""
     number = 2
     free = stem
     while free in taken:

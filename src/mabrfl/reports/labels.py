@@ -1,7 +1,7 @@
 """The names of settings, attacks and defenses in tables and figures.
 
-A table has a :class:`Setting`, a :class:`Row` per share of attackers and attack, and a :class:`Column` per defense.
-Names come from the sweep's labels, then from the paper. Settings in which things of one name differ are added.
+A table has a :class:`Row` per share of attackers and attack, and a :class:`Column` per defense. Names come from the
+sweep's labels, then from the paper. Settings in which things of one name differ are added.
 """
 
 from __future__ import annotations

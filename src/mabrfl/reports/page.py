@@ -196,7 +196,7 @@ def _add_tables(page: _Page, tables: Sequence[Table]) -> None:
 
 
 def _add_conditions(page: _Page, results: Results, metric: Metric) -> None:
-    """Add the worth of each part of a defense, and the table of detection."""
+    """Add the table of the ablation and that of detection."""
     if has_ablation(results.cells):
         page.add("Ablation", "text_table", ablation_text(ablation_table(results.cells, metric)), inner=True)
     if has_detection(results.cells):
@@ -210,7 +210,7 @@ def _add_figures(page: _Page, results: Results, progress: Callable[[str], None] 
         try:
             drawn = draw(results.cells, name, compare=True)
         except StateError:
-            # These results lack what the figure needs; the next one may not.
+            # These results lack something that the figure needs.
             continue
         title, caption = CAPTIONS[name]
         pictures = [
@@ -277,7 +277,7 @@ def _toml(config: Mapping[str, Any]) -> str:
 
 
 def _sources(results: Sequence[Results], tables: Sequence[Table]) -> dict[str, Any]:
-    """Return the sweep files and, if any result stands beside the paper's, the paper and how its figures are read."""
+    """Return the sweep files and, if any table is compared with the paper, the paper and how its figures are read."""
     compared = {table.grid.setting.dataset for table in tables if table.compares}
     source, paragraphs = paper.source(), []
     if compared:

@@ -39,10 +39,10 @@ class PaperTable:
     Attributes
     ----------
     dataset, model
-        The catalogue's name of the data set, and what the paper calls the model.
+        The catalogue's name of the data set, and the paper's name of the model.
     accuracies
         ``{(attackers in percent, attack, defense): accuracy in percent}``, by the catalogue's names and in the
-        order of the paper; what it does not report is not there.
+        order of the paper, without those it does not report.
     """
 
     dataset: str
@@ -88,13 +88,13 @@ def settings(dataset: str | None = None) -> dict[str, Any]:
 
 
 def source() -> dict[str, str]:
-    """Return what the figures are taken from."""
-    found: dict[str, str] = _document()["source"]
-    return dict(found)
+    """Return the source of the figures."""
+    source: dict[str, str] = _document()["source"]
+    return dict(source)
 
 
 def readings() -> list[dict[str, Any]]:
-    """Return where the print cannot be meant: what it has, and what we take it for."""
+    """Return the misprints of the table: what it prints, and how we read it."""
     return [dict(reading) for reading in _document()["readings"]]
 
 

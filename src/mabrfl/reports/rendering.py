@@ -44,7 +44,7 @@ PICTURE = ".svg"
 
 
 def folder_beside(packed: Path | str) -> Path:
-    """Return the folder for what is made of a packed file.
+    """Return the folder for the files made of a packed file.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def rendered(results: Results, figures: Container[str] | None = None) -> Iterato
         for name, write_detection in DETECTION.items():
             yield name, write_detection(detection).encode("utf-8")
     if has_ablation(results.cells):
-        # One defense in many variants: a column and a line for each would hide what the table of pairs shows.
+        # One defense in many variants: a column and a line for each would be hard to read.
         ablation = ablation_table(results.cells)
         for name, write_ablation in ABLATION.items():
             yield name, write_ablation(ablation).encode("utf-8")

@@ -1,7 +1,7 @@
-"""Records to pictures: accuracy over the rounds, and what became of every client in every round.
+"""Pictures of one run: accuracy over the rounds, and every client in every round.
 
 Figures are made with Matplotlib's object interface, so nothing here touches pyplot's global state, and
-a library user can go on drawing on what comes back.
+a library user can go on drawing on the figure.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def _labelled(label: str, accuracies: Sequence[float]) -> str:
     """Return a line of the legend: ``module:Name`` by its name, broken where it would take the picture's place."""
     name = label.rpartition(":")[2] or label
     final = accuracies[-1] if accuracies else math.nan
-    told = f"{name}  ({final:.1f} %)" if math.isfinite(final) else name
-    return told if len(told) <= _LEGEND else textwrap.fill(told, _LEGEND)
+    text = f"{name}  ({final:.1f} %)" if math.isfinite(final) else name
+    return text if len(text) <= _LEGEND else textwrap.fill(text, _LEGEND)
 
 
 def _dress_accuracy(axes: Axes, title: str | None, anything: bool) -> None:
@@ -148,7 +148,7 @@ def _size(num_rounds: int, num_rows: int) -> tuple[float, float]:
 
 
 def _states(records: Sequence[RoundRecord], rows: Sequence[ClientId]) -> NDArray[np.int_]:
-    """Return the ``(clients, rounds)`` codes of what became of each client in each round."""
+    """Return the ``(clients, rounds)`` codes of each client in each round: absent, silent, accepted, or a reason."""
     place = {client: row for row, client in enumerate(rows)}
     states = np.full((len(rows), len(records)), _CODES["absent"])
     for column, record in enumerate(records):

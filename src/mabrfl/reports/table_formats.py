@@ -36,8 +36,8 @@ def markdown(tables: Sequence[Table], *, compare: bool = True, ranks: bool = Fal
     parts = []
     for table in tables:
         parts.append(_markdown_table(table, compare and table.compares))
-        if ranks and (found := rankings(table)):
-            parts.append(_markdown_ranks(table, found))
+        if ranks and (ranked := rankings(table)):
+            parts.append(_markdown_ranks(table, ranked))
         if ranks and (near := agreements(table)):
             parts.append(_markdown_differences(table, near))
     return "\n".join(parts)
@@ -60,7 +60,7 @@ def legend(table: Table, *, compare: bool, best: str = "Bold", second: str = "it
     Parameters
     ----------
     table
-        Which one; what does not occur in it is not explained.
+        The table; words that do not occur in it are not explained.
     compare
         Whether the paper's figures are in it.
     best, second
@@ -92,39 +92,39 @@ def _markdown_entry(table: Table, entry: TableEntry, compare: bool) -> str:
     return f"{text}<br>{below}" if below else text
 
 
-def _markdown_ranks(table: Table, found: Sequence[Ranking]) -> str:
+def _markdown_ranks(table: Table, ranked: Sequence[Ranking]) -> str:
     columns = compared_columns(table)
     names = [markdown_text(column.label) for column in columns]
     head = ["Attackers", "Attack", *names, "pairs in the paper's order", "Kendall's τ"]
     lines = [head, ["--:", ":--", *("--:" for _ in head[2:])]]
-    for ranking, (row, share) in zip(found, with_shares([one.row for one in found]), strict=True):
+    for ranking, (row, share) in zip(ranked, with_shares([one.row for one in ranked]), strict=True):
         cells = [rank_text(ranking, column) for column in columns]
         lines.append(
             [share, markdown_text(row.label), *cells, f"{ranking.alike} of {ranking.pairs}", tau_text(ranking)]
         )
     title = markdown_text(table.grid.setting.title)
-    return f"**{title}: ranks**\n\n{markdown_rows(lines)}\n{ranks_note(table, found)}\n"
+    return f"**{title}: ranks**\n\n{markdown_rows(lines)}\n{ranks_note(table, ranked)}\n"
 
 
-def ranks_note(table: Table, found: Sequence[Ranking]) -> str:
-    """Return what ranks are, and how alike they are over all rows."""
+def ranks_note(table: Table, ranked: Sequence[Ranking]) -> str:
+    """Return how to read ranks, and how many pairs agree over all rows."""
     seeds = ", by the seeds that all of these have" if table.seeds_differ else ""
-    alike, pairs = sum(one.alike for one in found), sum(one.pairs for one in found)
+    alike, pairs = sum(one.alike for one in ranked), sum(one.pairs for one in ranked)
     return (
         f"Rank of each defense in its row, and the paper's in brackets, among those that both have{seeds}; τ is 1 for "
         f"the paper's order and −1 for its reverse. {alike} of {pairs} pairs are in the paper's order."
     )
 
 
-def _markdown_differences(table: Table, found: Sequence[Agreement]) -> str:
+def _markdown_differences(table: Table, near: Sequence[Agreement]) -> str:
     lines = [DIFFERENCES_HEAD, [":--", *("--:" for _ in DIFFERENCES_HEAD[1:-1]), ":--"]]
-    lines += [[markdown_text(cell) for cell in difference_cells(one)] for one in found]
+    lines += [[markdown_text(cell) for cell in difference_cells(one)] for one in near]
     title = markdown_text(table.grid.setting.title)
     return f"**{title}: differences**\n\n{markdown_rows(lines)}\n{DIFFERENCES_NOTE}\n"
 
 
-DIFFERENCES_HEAD = ["Defense", "rows", "mean difference", "mean distance", "largest difference", "where"]
-DIFFERENCES_NOTE = "Ours less the paper's figure, in points, over the rows that both have."
+DIFFERENCES_HEAD = ["Defense", "rows", "mean difference", "mean absolute difference", "largest difference", "where"]
+DIFFERENCES_NOTE = "Our accuracy minus the paper's, in points, over the rows that both have."
 
 
 def difference_cells(one: Agreement) -> list[str]:
@@ -151,8 +151,8 @@ def latex(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False)
     parts = []
     for table in tables:
         parts.append(_latex_table(table, compare and table.compares))
-        if ranks and (found := rankings(table)):
-            parts.append(_latex_ranks(table, found))
+        if ranks and (ranked := rankings(table)):
+            parts.append(_latex_ranks(table, ranked))
         if ranks and (near := agreements(table)):
             parts.append(_latex_differences(table, near))
     return latex_document(parts)
@@ -184,20 +184,20 @@ def _latex_small(text: str) -> str:
     return rf"\scriptsize {escape_latex(text)}" if text else ""
 
 
-def _latex_ranks(table: Table, found: Sequence[Ranking]) -> str:
+def _latex_ranks(table: Table, ranked: Sequence[Ranking]) -> str:
     columns = compared_columns(table)
-    head = ["Attackers", "Attack", *(column.label for column in columns), "pairs alike", "Kendall's τ"]
+    head = ["Attackers", "Attack", *(column.label for column in columns), "same order", "Kendall's τ"]
     lines = []
-    for ranking, (row, share) in zip(found, with_shares([one.row for one in found]), strict=True):
+    for ranking, (row, share) in zip(ranked, with_shares([one.row for one in ranked]), strict=True):
         cells = [rank_text(ranking, column) for column in columns]
         cells += [f"{ranking.alike} of {ranking.pairs}", escape_latex(tau_text(ranking))]
         lines.append(latex_line([escape_latex(share), escape_latex(row.label), *cells]))
-    caption = escape_latex(f"{table.grid.setting.title}. {ranks_note(table, found)}")
+    caption = escape_latex(f"{table.grid.setting.title}. {ranks_note(table, ranked)}")
     return latex_table("rl" + "r" * (len(columns) + 2), head, lines, caption)
 
 
-def _latex_differences(table: Table, found: Sequence[Agreement]) -> str:
-    lines = [latex_line([escape_latex(cell) for cell in difference_cells(one)]) for one in found]
+def _latex_differences(table: Table, near: Sequence[Agreement]) -> str:
+    lines = [latex_line([escape_latex(cell) for cell in difference_cells(one)]) for one in near]
     return latex_table(
         "lrrrrl", DIFFERENCES_HEAD, lines, escape_latex(f"{table.grid.setting.title}. {DIFFERENCES_NOTE}")
     )

@@ -22,7 +22,7 @@ METRICS: Mapping[str, str] = {
 Mark = Literal["", "best", "second"]
 _DECIMALS = 2
 _NOT_DONE: tuple[Status, ...] = ("failed", "running")
-"""What is told of besides how many runs are done."""
+"""Counted in the notes besides the runs that are done."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class TableEntry:
     Attributes
     ----------
     status
-        ``done`` if at least one seed is; else what the most advanced seed is; ``unplanned`` if the sweep does not
+        ``done`` if at least one seed is; else the status of the most advanced seed; ``unplanned`` if the sweep does not
         have this place.
     mean, deviation
         Over the seeds that are done; the deviation is that of a sample (n - 1), None for a single seed.
@@ -43,7 +43,7 @@ class TableEntry:
     paper
         The paper's figure, if it has one.
     mark
-        Whether this is the best or the second best defense of its row; nobody is as long as one is not run.
+        Whether this is the best or the second best defense of its row; no marks as long as one is not run.
     marked_by
         The mean over the seeds that all ranked defenses of the row have, by which they are marked; None if it reads as
         ``mean`` does.
@@ -109,7 +109,7 @@ class Table:
         return any(entry.paper is not None and entry.planned for entry in self.entries.values())
 
     def notes(self, *, compare: bool = True) -> list[str]:
-        """Return what a reader must know, a sentence each; with ``compare`` also about the paper's figures."""
+        """Return the notes for readers, a sentence each; with ``compare`` also about the paper's figures."""
         notes = [f"{self.grid.setting.description}.", f"{_capital(METRICS[self.metric])}{self._over_seeds()}."]
         table = paper.paper_table(self.grid.setting.dataset)
         if table is not None and compare and self.compares:
@@ -123,9 +123,9 @@ class Table:
         several = {count for count in self.seed_counts if count > 1}
         if not several:
             return ", one seed" if self.seed_counts else ""
-        told = f"over {min(several)} seeds" if len(several) == 1 else "with the number of seeds in brackets"
+        seeds = f"over {min(several)} seeds" if len(several) == 1 else "with the number of seeds in brackets"
         single = "; one seed where there is no ±" if 1 in self.seed_counts else ""
-        return f", mean ± standard deviation {told}{single}"
+        return f", mean ± standard deviation {seeds}{single}"
 
     @property
     def failures(self) -> int:
@@ -180,7 +180,7 @@ def fair_means(grid: Grid, row: Row, columns: Sequence[Column], metric: Metric) 
     Seeds differ by more than defenses do: the mean of three seeds and the figure of one do not compare. Where no seed
     is common to all, each has the mean over its own.
     """
-    found = {
+    by_seed = {
         column: {
             int(cell.config["seed"]): value
             for cell in grid.at(row, column)
@@ -188,16 +188,16 @@ def fair_means(grid: Grid, row: Row, columns: Sequence[Column], metric: Metric) 
         }
         for column in columns
     }
-    found = {column: values for column, values in found.items() if values}
-    common = set.intersection(*map(set, found.values())) if found else set()
+    by_seed = {column: values for column, values in by_seed.items() if values}
+    common = set.intersection(*map(set, by_seed.values())) if by_seed else set()
     return {
         column: statistics.fmean(value for seed, value in values.items() if seed in common or not common)
-        for column, values in found.items()
+        for column, values in by_seed.items()
     }
 
 
 def outcome(cell: Cell, metric: Metric = "final_accuracy") -> Status:
-    """Return what became of a run: one that ended without a number has failed, whatever it says of itself."""
+    """Return the status of a run; one that ended without a number has failed."""
     return "failed" if cell.status == "done" and cell.measured(metric) is None else cell.status
 
 
@@ -220,12 +220,12 @@ def entry_of(cells: Sequence[Cell], metric: Metric, known: float | None = None) 
 
 
 def _is_run(entries: Iterable[TableEntry]) -> bool:
-    """Whether every one that is planned came to an end: the best of what happens to be run first is not the best."""
+    """Whether every planned one has ended: before that, the best so far may not be the best."""
     return not any(entry.status in ("running", "missing") for entry in entries)
 
 
 def _marks(means: Mapping[Column, float]) -> dict[Column, Mark]:
-    """Mark the best and the second best; what reads the same is marked the same."""
+    """Mark the best and the second best; equal texts have equal marks."""
     read = {column: shown(mean) for column, mean in means.items()}
     distinct = sorted(set(read.values()), reverse=True)
     if len(read) < 2:
@@ -235,7 +235,7 @@ def _marks(means: Mapping[Column, float]) -> dict[Column, Mark]:
 
 
 def shown(value: float) -> float:
-    """Return a number as it is shown; halves as the format has them, so that ties are what a reader sees."""
+    """Return a number as it is shown; halves as the format has them, so that ties are those that a reader sees."""
     return float(f"{value:.{_DECIMALS}f}")
 
 
@@ -275,8 +275,8 @@ def seeds_text(entry: TableEntry, counts: Collection[int]) -> str:
     several = {count for count in counts if count > 1}
     if entry.seeds == entry.planned and (entry.seeds == 1 or len(several) <= 1):
         return ""
-    told = f"{entry.seeds}" if entry.seeds == entry.planned else f"{entry.seeds} of {entry.planned}"
-    return f" ({told}, {entry.failed} failed)" if entry.failed else f" ({told})"
+    seeds = f"{entry.seeds}" if entry.seeds == entry.planned else f"{entry.seeds} of {entry.planned}"
+    return f" ({seeds}, {entry.failed} failed)" if entry.failed else f" ({seeds})"
 
 
 def difference_text(entry: TableEntry) -> str:

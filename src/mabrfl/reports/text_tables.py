@@ -68,7 +68,7 @@ class TextTable:
     Attributes
     ----------
     title
-        What it is.
+        Its title.
     head
         The names of its columns.
     sides
@@ -76,9 +76,9 @@ class TextTable:
     rows
         As many texts each as ``head`` has.
     note
-        What a reader must know.
+        The text below it.
     names
-        How many columns, from the first, say what a row is of; if the first is empty it is that of the row above.
+        How many columns, from the first, name the row; an empty first one is that of the row above.
     """
 
     title: str
@@ -89,12 +89,12 @@ class TextTable:
     names: int = 1
 
     def row_names(self) -> list[tuple[str, ...]]:
-        """Return what each row is of, with what is not repeated filled in."""
-        told: list[tuple[str, ...]] = []
+        """Return the names of each row, complete."""
+        names: list[tuple[str, ...]] = []
         for row in self.rows:
-            above = told[-1] if told else ("",) * self.names
-            told.append((row[0] or above[0], *row[1 : self.names]))
-        return told
+            above = names[-1] if names else ("",) * self.names
+            names.append((row[0] or above[0], *row[1 : self.names]))
+        return names
 
     def markdown(self) -> str:
         """Return the table in Markdown."""
@@ -111,11 +111,11 @@ class TextTable:
 
 def with_shares(rows: Sequence[Row]) -> list[tuple[Row, str]]:
     """Return each row with its share of attackers, written only where it changes."""
-    told, last = [], None
+    shares, last = [], None
     for row in rows:
-        told.append((row, row.share if row.percent != last else ""))
+        shares.append((row, row.share if row.percent != last else ""))
         last = row.percent
-    return told
+    return shares
 
 
 def markdown_rows(lines: Sequence[Sequence[str]]) -> str:
@@ -131,7 +131,7 @@ def _padded(cell: str, width: int, side: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Escape what Markdown would take for markup."""
+    """Return text in which Markdown sees no markup."""
     return re.sub(r"([\\`*_\[\]|])", r"\\\1", html.escape(" ".join(text.split()), quote=False))
 
 
@@ -229,7 +229,7 @@ def _widths(columns: int, lines: Sequence[str]) -> list[int]:
 
 
 def _visible(cell: str) -> str:
-    """Return about what a reader sees of a cell."""
+    """Return roughly the text that a reader sees of a cell."""
     plain = re.sub(r"\\(textbf|underline|scriptsize)\b|\\\\\*?$", "", cell.strip())
     return re.sub(r"[{}$]|\\(?=\W)", "", re.sub(r"\\[a-zA-Z]+(\{\})?", "x", plain)).strip()
 
