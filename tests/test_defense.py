@@ -406,7 +406,7 @@ def test_a_step_that_is_not_finite_is_never_taken():
 
 
 def test_a_selector_cannot_choose_strangers():
-    with pytest.raises(ConfigError, match=r"no candidates: .'7'"):
+    with pytest.raises(ConfigError, match=r"not candidates: .'7'"):
         Defense(FedAvg(), selector=lambda candidates: [7]).select([1, 2], round=1)
     with pytest.raises(ValueError, match="distinct"):
         Defense(FedAvg()).select([1, 1], round=1)

@@ -50,7 +50,7 @@ def test_a_run_that_rejects_everybody_round_after_round_is_told_so() -> None:
     accepted, alike = judged(1, "accepted", "sybil"), [judged(number, "sybil", "sybil") for number in range(2, 5)]
     assert rejected_warning([accepted, *alike]) == (
         "in 3 of 4 rounds every update was rejected, most often as sybil; "
-        "honest updates that are nearly alike (few examples, few steps) pass for sybils"
+        "honest updates that are very similar (few examples, few steps) are taken for sybils"
     )
     assert rejected_warning([accepted, *alike[:2], accepted]) == ""
     assert rejected_warning([judged(1, "outlier", "outlier")]) == (

@@ -30,7 +30,7 @@ class Attack:
     poisons
         Whether they train on poisoned data (then ``poison`` is called).
     observes
-        Whose updates ``view.benign`` holds, for an attack that may see them: those of the benign clients
+        The updates in ``view.benign``, for an attack that may see them: those of the benign clients
         ``selected`` this round, or of ``all`` benign clients (the others then train only to be observed).
     """
 

@@ -15,7 +15,7 @@ from mabrfl.errors import suggest
 
 _PARTITIONS = [
     ("dominant-label", "The paper's: a share q of each client's data has the client's dominant label."),
-    ("iid", "Every client draws from all data alike."),
+    ("iid", "Every client draws from all data with equal probability."),
     ("dirichlet", "Each client's label proportions are drawn from a Dirichlet distribution."),
 ]
 _KINDS = (*catalog.KINDS, "partitions", "observers")

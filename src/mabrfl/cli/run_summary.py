@@ -85,7 +85,9 @@ def rejected_warning(records: Sequence[RoundRecord]) -> str:
     )
     reason = reasons.most_common(1)[0][0]
     why = (
-        "; honest updates that are nearly alike (few examples, few steps) pass for sybils" if reason == "sybil" else ""
+        "; honest updates that are very similar (few examples, few steps) are taken for sybils"
+        if reason == "sybil"
+        else ""
     )
     return f"in {sum(empty)} of {len(records)} rounds every update was rejected, most often as {reason}{why}"
 
