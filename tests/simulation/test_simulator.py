@@ -100,7 +100,7 @@ def test_attackers_are_fixed_by_seed_and_a_new_client_changes_nobody_but_the_las
     assert len(before - after) <= 1
     assert choose_attackers(50, 15, rule="last") == frozenset(range(35, 50))
     assert len(choose_attackers(50, 0)) == 0
-    with pytest.raises(ConfigError, match="random or last; got 'first'"):
+    with pytest.raises(ConfigError, match="'random' or 'last'; got 'first'"):
         choose_attackers(5, 1, rule="first")
 
 

@@ -111,7 +111,7 @@ def test_packing_gives_the_same_bytes_wherever_and_whenever(sweep: Path, packed:
 def test_a_packed_file_is_strict_json_without_weights_and_small(packed: Path) -> None:
     text = gzip.decompress(packed.read_bytes()).decode("ascii")
     document = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert (document["format"], document["version"], len(document["cells"])) == ("mabrfl-results", 1, 9)
+    assert (document["format"], document["version"], len(document["cells"])) == ("mabrfl-results", 2, 9)
     assert "verdicts" not in text
     assert len(packed.read_bytes()) < 10_000
 
@@ -132,9 +132,9 @@ def test_packing_onto_a_damaged_packed_file_says_that_it_is_damaged(sweep: Path,
         with pytest.raises(OutputError, match=r"is a packed file, but damaged: .*; choose another name, or remove it"):
             pack(sweep, packed)
         assert packed.read_bytes() == data
-    newer = json.loads(gzip.decompress(whole)) | {"version": 2}
+    newer = json.loads(gzip.decompress(whole)) | {"version": 3}
     packed.write_bytes(gzip.compress(json.dumps(newer).encode()))
-    with pytest.raises(OutputError, match=r"is in version 2 of its format.*; choose another name"):
+    with pytest.raises(OutputError, match=r"is in version 3 of its format.*; choose another name"):
         pack(sweep, packed)
 
 
@@ -152,7 +152,7 @@ def damaged(packed: Path, change: Any) -> Path:
 
 DAMAGES: dict[str, tuple[Any, str]] = {
     "another format": (lambda document: document.update(format="x"), "is not a packed results file"),
-    "another version": (lambda document: document.update(version=2), "is in version 2 of its format"),
+    "another version": (lambda document: document.update(version=3), "is in version 3 of its format"),
     "no cells": (lambda document: document.pop("cells"), "cells: Field required"),
     "an extra key": (lambda document: document.update(code="x"), "code: Extra inputs"),
     "a mistyped status": (lambda document: document["cells"][0].update(status="fine"), "cells.0.status"),
