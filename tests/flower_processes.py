@@ -126,7 +126,7 @@ class Flower:
         """Kill a process with everything in its group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(600)
 
     def superlink(self, *options: str, port: int | None = None) -> subprocess.Popen[bytes]:
         process = self.start(
@@ -138,7 +138,7 @@ class Flower:
             str(port or self.port),
             *(() if ONE_PORT else ("--fleet-api-address", f"127.0.0.1:{self.fleet_port}")),
         )
-        wait_for("SuperLink", lambda: listening(port or self.port), 60)
+        wait_for("SuperLink", lambda: listening(port or self.port), 600)
         return process
 
     def supernode(
@@ -157,7 +157,7 @@ class Flower:
             f"partition-id={partition} num-partitions={of} {more}".strip(),
         )
 
-    def flwr(self, *arguments: str, seconds: float = 60) -> str:
+    def flwr(self, *arguments: str, seconds: float = 600) -> str:
         """Run ``flwr ...`` to its end and return what it prints."""
         done = subprocess.run(
             [str(BIN / "flwr"), *arguments],
@@ -171,7 +171,7 @@ class Flower:
         )
         return done.stdout + done.stderr
 
-    def run(self, *, federation: str = "", seconds: float = 240, app: Path = APP, **config: Any) -> tuple[str, str]:
+    def run(self, *, federation: str = "", seconds: float = 600, app: Path = APP, **config: Any) -> tuple[str, str]:
         """Run the app to its end; return what it printed and how the SuperLink says it ended.
 
         ``flwr run`` returns 0 also when a run failed, so the list of runs is asked.

@@ -45,7 +45,7 @@ class Secure(Flower):
         program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
         assert program is not None
         self.start(program, "-p", str(self.home), "-c", str(self.home / "nginx.conf"), "-e", "stderr")
-        wait_for("nginx", lambda: listening(self.entrance), 20)
+        wait_for("nginx", lambda: listening(self.entrance), 600)
 
     def node(self, k: int) -> subprocess.Popen[bytes]:
         """Start a node with its own key."""
@@ -58,6 +58,6 @@ class Secure(Flower):
         path = self.home / name / "audit.jsonl"
         return [dict(row) for row in valid_rows(read_audit(path)) if row["kind"] == kind] if path.exists() else []
 
-    def after_round(self, name: str, number: int, seconds: float = 200) -> None:
+    def after_round(self, name: str, number: int, seconds: float = 600) -> None:
         """Wait until a round is finished."""
         wait_for(f"round {number}", lambda: len(self.rows(name, "round")) >= number, seconds, every=0.5)

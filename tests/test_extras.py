@@ -33,7 +33,7 @@ from mabrfl.flower import MabRflStrategy
 
 pretend_a_task()
 strategy = MabRflStrategy(seed=3, min_available_nodes=10, fraction_evaluate=0.0, state_dir="state")
-strategy.start(MemoryGrid({node: honest(node) for node in range(1, 11)}), model(), num_rounds=2, timeout=60.0)
+strategy.start(MemoryGrid({node: honest(node) for node in range(1, 11)}), model(), num_rounds=2, timeout=600.0)
 print(len(strategy.defense.reputation))
 """
 

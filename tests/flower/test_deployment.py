@@ -24,7 +24,6 @@ def test_a_deployment_finishes_though_one_node_sends_nan_and_another_what_flower
             nodes=4,
             rounds=1,
             beside_fedavg=False,
-            seconds=200,
         )
         assert status == "finished:completed", flower.logs()
         told = json.loads(results.read_text())

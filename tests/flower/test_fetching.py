@@ -178,10 +178,10 @@ def test_a_round_holds_its_rows_and_one_reply_at_a_time():
     schema = ModelSchema.of(large)
     inner = WireGrid(dict.fromkeys(range(1, clients + 1), answer))
     grid = OneByOneGrid(inner, schema.reply_limits(), ReplyChecker(schema, "arrays", "num-examples").check)
-    messages = write_messages(RecordDict({"c": ConfigRecord()}), list(range(1, clients + 1)), "train", 60)
+    messages = write_messages(RecordDict({"c": ConfigRecord()}), list(range(1, clients + 1)), "train", 600)
     tracemalloc.start()
     try:
-        replies = grid.send_and_receive(messages, timeout=60)
+        replies = grid.send_and_receive(messages, timeout=600)
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -194,7 +194,9 @@ def test_a_round_holds_its_rows_and_one_reply_at_a_time():
 def test_evaluation_and_queries_keep_no_arrays_either():
     grid = OneByOneGrid(WireGrid({1: lambda message: reply_to(message, model())}))
     grid.limits = ModelSchema.of(model()).reply_limits()
-    (reply,) = grid.send_and_receive(write_messages(RecordDict({"c": ConfigRecord()}), [1], "evaluate", 60), timeout=9)
+    (reply,) = grid.send_and_receive(
+        write_messages(RecordDict({"c": ConfigRecord()}), [1], "evaluate", 600), timeout=600
+    )
     assert list(reply.content) == ["metrics"]
     assert grid.results == {}
 

@@ -90,7 +90,7 @@ def test_the_same_app_runs_on_a_ray_cluster_that_is_already_there():
     with Flower() as flower:
         port = free_port()
         flower.start("ray", "start", "--head", "--block", f"--port={port}", "--num-cpus=2", "--include-dashboard=false")
-        wait_for("Ray", lambda: listening(port), 60)
+        wait_for("Ray", lambda: listening(port), 600)
         flower.connect()
         flower.env["RAY_ADDRESS"] = f"127.0.0.1:{port}"
         flower.superlink("--insecure", "--simulation")
@@ -114,7 +114,7 @@ def test_twenty_five_malformed_replies_and_every_run_finishes_with_nine_aggregat
     _, status = flower.run(
         app=ROOT / "tests" / "flower_apps" / "malformed",
         federation="num-supernodes=10 client-resources-num-cpus=1",
-        seconds=580,
+        seconds=1200,
         results=str(results),
     )
     assert status == "finished:completed", flower.logs()

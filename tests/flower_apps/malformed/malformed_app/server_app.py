@@ -60,7 +60,7 @@ def outcome(strategy, grid: Grid, name: str, rounds: int) -> dict:
     start = model()
     try:
         result = strategy.start(
-            grid, start, num_rounds=rounds, timeout=60, train_config=ConfigRecord({"malformed": name})
+            grid, start, num_rounds=rounds, timeout=600, train_config=ConfigRecord({"malformed": name})
         )
     except Exception as error:  # noqa: BLE001 (that is what is measured)
         return {"ended": f"{type(error).__name__}: {error}"[:200]}
