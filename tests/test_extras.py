@@ -88,9 +88,10 @@ def test_a_command_that_needs_more_says_which_extra_and_leaves_nothing_behind(tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hook", "two.toml"]
 
 
-def test_the_simulator_from_python_says_which_extra_it_needs(tmp_path):
-    code = "import mabrfl\ntry:\n    mabrfl.simulate\nexcept ImportError as error:\n    print(error)"
-    assert run_without(tmp_path, EXTRAS, ["-c", code]).stdout == f"{NEEDS_TORCH}\n"
+@pytest.mark.parametrize("code", ["mabrfl.Simulation", "mabrfl.simulate(mabrfl.RunConfig())"])
+def test_the_simulator_from_python_says_which_extra_it_needs(tmp_path, code):
+    script = f"import mabrfl\ntry:\n    {code}\nexcept ImportError as error:\n    print(error)"
+    assert run_without(tmp_path, EXTRAS, ["-c", script]).stdout == f"{NEEDS_TORCH}\n"
 
 
 def test_every_module_imports_or_says_which_extra_it_needs(tmp_path):
