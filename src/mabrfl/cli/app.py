@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from mabrfl._version import __version__
 from mabrfl.cli.once import OnceCommand
-from mabrfl.cli.stopping import signals_wait
+from mabrfl.cli.stopping import importing
 
 COMMANDS = {
     "run": ("run:run", "Run a federation, show it live, and record it."),
@@ -49,7 +49,7 @@ class LazyGroup(TyperGroup):
 def load_command(name: str) -> click.Command:
     """Import a sub-command and return it."""
     module, _, attribute = COMMANDS[name][0].partition(":")
-    with signals_wait():
+    with importing():
         target = getattr(import_module(f"mabrfl.cli.{module}"), attribute)
     if isinstance(target, typer.Typer):
         return typer.main.get_group(target)

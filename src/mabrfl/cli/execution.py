@@ -13,6 +13,7 @@ from rich.text import Text
 
 from mabrfl.catalog import entry
 from mabrfl.cli.live import display_for, headline
+from mabrfl.cli.stopping import importing
 from mabrfl.config import ResolvedConfig, config_hash
 from mabrfl.recording import RoundRecord, read_rounds
 from mabrfl.recording.evaluation import attacker_ids
@@ -115,7 +116,8 @@ def _show_note(note: str) -> None:
 
 def draw(config: ResolvedConfig, path: Path, records: Sequence[RoundRecord]) -> None:
     """Draw the two pictures of a run into its folder."""
-    from mabrfl.reports import run_pictures as plotting  # Matplotlib takes a second to import
+    with importing():
+        from mabrfl.reports import run_pictures as plotting  # Matplotlib takes a second to import
 
     title = headline(config)
     has_presets = entry("defenses", config.defense).presets

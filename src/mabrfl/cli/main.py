@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from mabrfl.cli.stopping import Stopped, signals_wait, stop_on_sigterm
+from mabrfl.cli.stopping import Stopped, importing, stop_on_sigterm
 from mabrfl.errors import MabRflError, extra_needed
 
 INTERRUPTED = 130
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _prepare()
     try:
         with stop_on_sigterm():
-            with signals_wait():
+            with importing():
                 import click
                 import typer
 

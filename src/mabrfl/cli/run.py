@@ -14,7 +14,7 @@ from rich.console import Console
 from mabrfl.cli.execution import default_folder, execute
 from mabrfl.cli.once import share_or_count, whole_number
 from mabrfl.cli.run_summary import show_interruption, show_run
-from mabrfl.cli.stopping import Stopped, signals_wait
+from mabrfl.cli.stopping import Stopped, importing
 from mabrfl.config import ResolvedConfig, RunConfig, load_config, resolve
 from mabrfl.config.toml import parse_toml
 from mabrfl.errors import ConfigError, OutputError
@@ -30,7 +30,7 @@ _INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
 
 def build_simulation(config: RunConfig) -> Simulation:
     """Build the simulation of a run; torch is imported here and not before."""
-    with signals_wait():
+    with importing():
         from mabrfl.simulation.simulator import build_simulation as build  # seconds that --help need not wait for
 
     return build(config)

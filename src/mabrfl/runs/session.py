@@ -94,10 +94,10 @@ def run(
     >>> first.summary["weights_sha256"] == again.summary["weights_sha256"]
     True
     """
-    resolved, notes = resolve(config), list[str]()
+    resolved, reports = resolve(config), list[str]()
 
     def note(message: str) -> None:
-        notes.append(message)
+        reports.append(message)
         report(message)
 
     folder = None if path is None else Path(path)
@@ -107,7 +107,7 @@ def run(
     others = build_observers(observers, note)
     with ExitStack() as stack:
         simulation = stack.enter_context((build or _build)(resolved))
-        session = RunSession(simulation, resolved, folder, notes)
+        session = RunSession(simulation, resolved, folder, reports)
         if folder is None:
             return session.run(ObserverGroup(essential, others, note))
         # Workers are forked by now: a worker that outlives its parent for a moment must not hold on to the folder.
@@ -164,11 +164,13 @@ class RunSession:
         The run.
     path
         Its folder, if it is recorded.
-    notes
-        Messages for the user so far.
+    reports
+        Reports on observers that failed; more may come while the run goes on.
 
     Attributes
     ----------
+    notes
+        Messages for the user about the start.
     records
         Of all rounds so far, those of earlier sessions included.
     seconds_before
@@ -176,10 +178,10 @@ class RunSession:
     """
 
     def __init__(
-        self, simulation: Simulation, config: ResolvedConfig, path: Path | None = None, notes: list[str] | None = None
+        self, simulation: Simulation, config: ResolvedConfig, path: Path | None = None, reports: Sequence[str] = ()
     ) -> None:
-        self.simulation, self.config, self.path = simulation, config, path
-        self.notes = [] if notes is None else notes
+        self.simulation, self.config, self.path, self._reports = simulation, config, path, reports
+        self.notes: list[str] = []
         self.records: list[RoundRecord] = []
         self.seconds_before = 0.0
         self._since = time.perf_counter()
@@ -205,8 +207,9 @@ class RunSession:
         except BaseException as error:
             observers.call("failed", error)
             raise
-        result = RunResult(self.config, self.path, self.records, self.summary(), self.notes)
+        result = RunResult(self.config, self.path, self.records, self.summary(), [*self.notes, *self._reports])
         observers.call("finished", result)
+        result.notes = [*self.notes, *self._reports]
         return result
 
     def summary(self) -> dict[str, Any]:

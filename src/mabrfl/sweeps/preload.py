@@ -25,18 +25,10 @@ def warm_up() -> None:
     try:
         for name in _HEAVY:
             importlib.import_module(name)
-        _first_optimizer()
     finally:
         # No thread may be left when cells are forked.
         done.set()
         watch.join()
-
-
-def _first_optimizer() -> None:
-    """Make an optimizer: PyTorch imports hundreds of modules for the first one."""
-    from torch import nn, optim  # noqa: PLC0415 (imported by now)
-
-    optim.Adam(nn.Linear(1, 1).parameters())
 
 
 def _end_with_parent(parent: int, done: threading.Event) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.simulation.training import engine_checks
 from mabrfl.simulation.training.flat import Float32, flatten, float_buffers, layout_of, size, trainable
-from mabrfl.simulation.training.local import Shard, TrainingOptions, make_optimizer
+from mabrfl.simulation.training.local import Shard, TrainingOptions
 from mabrfl.simulation.training.shared_memory import Board, SharedArray, StartMethod, share
 from mabrfl.simulation.training.trainer import Trainer, moment_names, num_slices
 from mabrfl.simulation.training.workers import Executor, InProcess, Pool, default_start_method
@@ -130,8 +130,6 @@ class Engine:
         method: StartMethod = (start_method or default_start_method()) if parallel else "fork"
         self._board = self._make_board(dataset, goal, len(parameters), method)
         trainer = Trainer(module, self._board, self._shards, self._options, seed=seed, channels_last=channels_last)
-        # PyTorch imports 800 modules for the first optimizer: do it here once, not in each forked worker.
-        make_optimizer(module, self._options)
         self._executor: Executor = Pool(trainer, workers, method) if parallel else InProcess(trainer)
 
     def _make_board(

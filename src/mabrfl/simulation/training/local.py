@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from mabrfl.simulation.training.seeding import seeded
 OptimizerName = Literal["adam", "sgd"]
 StatePolicy = Literal["reset", "kept"]
 Array = NDArray[Any]
+_Kind = TypeVar("_Kind", bound=torch.optim.Optimizer)
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,22 @@ def make_optimizer(model: nn.Module, options: TrainingOptions) -> torch.optim.Op
     if all(parameter.device.type in ("cpu", "cuda") for parameter in parameters):
         settings["fused"] = True
     if options.optimizer == "adam":
-        return torch.optim.Adam(parameters, **settings)
-    return torch.optim.SGD(parameters, momentum=options.momentum, **settings)
+        return _Adam(parameters, **settings)
+    return _SGD(parameters, momentum=options.momentum, **settings)
+
+
+def _without_compiler(kind: type[_Kind]) -> type[_Kind]:
+    """Return an optimizer with the same arithmetic whose methods do not import PyTorch's compiler.
+
+    The wrappers around these methods import 800 modules, which takes longer than a short run.
+    """
+    own: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in ("add_param_group", "zero_grad")}
+    # One of the wrappers turns gradients off.
+    own["step"] = torch.no_grad()(inspect.unwrap(kind.step))
+    return type(kind.__name__, (kind,), own)
+
+
+_Adam, _SGD = _without_compiler(torch.optim.Adam), _without_compiler(torch.optim.SGD)
 
 
 def batches(
