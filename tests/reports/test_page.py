@@ -71,6 +71,12 @@ def page(html: str) -> Page:
     return Page(html)
 
 
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the figures, which take most of the time."""
+    monkeypatch.setattr("mabrfl.reports.page.FIGURES", {})
+
+
 def test_the_page_is_well_formed_and_its_links_lead_somewhere(page: Page) -> None:
     assert page.open == []
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
@@ -147,6 +153,7 @@ def test_what_a_row_of_any_table_is_of_stays_in_sight_while_the_rest_scrolls(htm
     assert "position: sticky" in html
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_names_of_rows_in_an_ablation_are_complete_although_the_text_does_not_repeat_them() -> None:
     told: dict[str, Any] = {"defense": "mab-rfl", "preset": "hardened"}
     cells = [
@@ -192,6 +199,7 @@ def test_no_text_of_the_results_becomes_markup() -> None:
     assert page.text.count("<script>alert(1)</script>") > 5
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_several_results_have_a_section_each() -> None:
     one = Results(name="one", cells=[make_cell(90.0)])
     two = Results(name="two", cells=[make_cell(status="missing", seed=1)])
@@ -200,6 +208,7 @@ def test_several_results_have_a_section_each() -> None:
     assert page.text.count("MNIST, mnist-cnn-small, 4 rounds") > 2
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_run_that_is_there_twice_is_counted_and_listed_once() -> None:
     cells = [make_cell(90.0, defense="krum", attack="lie", attackers=attackers) for attackers in (0.3, 3)]
     page = Page(report([Results(name="twice", cells=cells)]))
@@ -220,6 +229,7 @@ def test_results_without_runs_are_no_report() -> None:
         report([Results(name="x", cells=[])])
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_run_that_ended_without_an_accuracy_is_among_those_that_failed() -> None:
     text = Page(report([Results(name="x", cells=[make_cell(None), make_cell(90.0, seed=1)])])).text
     assert "1 run failed" in text
@@ -227,6 +237,7 @@ def test_a_run_that_ended_without_an_accuracy_is_among_those_that_failed() -> No
     assert "ended without an accuracy" in text
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_sweep_that_is_not_compared_with_the_paper_has_nothing_of_the_paper_among_its_sources() -> None:
     text = Page(report([Results(name="own", sweep="# Mine\n", cells=[make_cell(90.0)])])).text
     assert "The sweep file of own" in text
@@ -234,9 +245,11 @@ def test_a_sweep_that_is_not_compared_with_the_paper_has_nothing_of_the_paper_am
     assert "which is read as" not in text
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_the_time_of_computing_is_in_a_unit_that_suits_it() -> None:
     assert "1 min of computing in the finished runs" in Page(report([Results(name="x", cells=[make_cell(90.0)])])).text
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_everything_done_says_so() -> None:
     assert "None: every planned run is done." in Page(report([Results(name="x", cells=[make_cell(90.0)])])).text
