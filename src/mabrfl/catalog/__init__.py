@@ -2,7 +2,8 @@
 
 :func:`entry` says everything about a name: label, colour, what it needs, its defaults. Entry points are in the groups
 ``mabrfl.defenses``, ``mabrfl.selectors``, ``mabrfl.attacks``, ``mabrfl.models`` and ``mabrfl.datasets``; they cannot
-take a name of the package itself. The configuration imports the catalogue, never the other way round.
+take a name of the package itself. Observers have the group ``mabrfl.observers`` (:mod:`mabrfl.runs`). The configuration
+imports the catalogue, never the other way round.
 """
 
 from mabrfl.catalog.build import build_attack, build_dataset, build_defense, build_model, build_rule, build_selector

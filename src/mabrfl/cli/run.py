@@ -76,7 +76,7 @@ def run(  # the options document themselves
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Any other setting, e.g. training.epochs=1 or defense_options.alpha=-0.2; repeatable.",
+            help="Any other setting, e.g. training.epochs=1 or defense_options.clip=2.0; repeatable.",
             rich_help_panel=_HOW,
         ),
     ] = None,
