@@ -51,7 +51,7 @@ test-busy: $(DEV) ## The same tests while every core is kept busy by something e
 	@for core in $$(seq $$(getconf _NPROCESSORS_ONLN)); do \
 		sh -c 'while kill -0 $$PPID 2>/dev/null; do :; done' & \
 	done; \
-	$(MAKE) test
+	$(MAKE) --no-print-directory test
 
 test-flower-versions: ## The Flower strategy with every release in tests/flower_versions.py, each in build/flower (needs the network)
 	$(ONE_THREAD) $(PYTHON) tests/flower_versions.py build/flower
