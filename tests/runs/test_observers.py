@@ -16,9 +16,8 @@ from mabrfl.cli.main import main
 from mabrfl.config import RunConfig, config_hash
 from mabrfl.errors import ConfigError
 from mabrfl.recording import RoundRecord, read_summary
-from mabrfl.runs import Observer, RunResult, RunStart, run
+from mabrfl.runs import Observer, RunResult, RunStart, run, simulate
 from mabrfl.runs.observers import HOOKS
-from mabrfl.simulation.simulator import simulate
 
 torch.set_num_threads(1)
 

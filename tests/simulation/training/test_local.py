@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -6,7 +9,7 @@ from torch import nn
 from mabrfl.errors import ConfigError
 from mabrfl.rng import digest, generator
 from mabrfl.simulation.training import MODELS, TrainingOptions, flatten, initialise, train_client, trainable
-from mabrfl.simulation.training.local import batches, to_tensor
+from mabrfl.simulation.training.local import batches, make_optimizer, to_tensor
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +63,30 @@ def test_local_training_is_the_literal_loop(options, make_optimizer):
     moved = flatten(trainable(literal)) - start
     assert np.abs(moved).max() > 1e-3
     np.testing.assert_allclose(flatten(trainable(ours)) - start, moved, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_the_optimizer_takes_the_steps_of_pytorchs_own_to_the_bit(name):
+    momentum = {"momentum": 0.9} if name == "sgd" else {}
+    options = TrainingOptions(optimizer=name, learning_rate=0.05, weight_decay=0.1, **momentum)
+    kind = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[name]
+    models = [initialise(MODELS["mlp"]((1, 8, 8), 10), seed=1) for _ in range(2)]
+    own = kind(trainable(models[1]), lr=0.05, weight_decay=0.1, fused=True, **momentum)
+    for model, optimizer in zip(models, (make_optimizer(models[0], options), own), strict=True):
+        for step in range(5):
+            optimizer.zero_grad()
+            model(torch.full((3, 1, 8, 8), 0.1 * step)).square().sum().backward()
+            optimizer.step()
+    assert np.array_equal(*(flatten(trainable(model)) for model in models))
+
+
+def test_training_does_not_import_pytorchs_compiler():
+    script = (
+        "import sys; from mabrfl.runs import simulate; from mabrfl.config import RunConfig; "
+        "simulate(RunConfig(rounds=1, workers=1)); print('torch' in sys.modules, 'torch._dynamo' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["True", "False"]
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"round": 2}, {"client": 1}])
