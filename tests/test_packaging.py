@@ -132,7 +132,9 @@ def test_ranges_leave_room_for_flower(needed):
     assert not needed.specifier.contains(limit), f"Flower wants {needed.name}<{limit}"
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "test-slow", "test-busy", "bench", "lint", "format", "clean", "help"])
+@pytest.mark.parametrize(
+    "target", ["demo", "test", "test-slow", "test-busy", "bench", "lint", "format", "clean", "help"]
+)
 def test_makefile_has_the_promised_target(target):
     assert target in makefile_targets()
 
