@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mabrfl.cli import plot
+from mabrfl.cli import results as results_commands
 from mabrfl.reports.figures import ALL, FIGURES
 from result_folders import LAPTOP, small_sweep, write_sweep
 
@@ -104,7 +104,7 @@ def test_report_writes_one_page(mabrfl: Callable[..., Any], tmp_path: Path) -> N
 
 
 def test_the_command_line_knows_every_figure() -> None:
-    assert (*FIGURES, ALL) == plot.NAMES
+    assert (*FIGURES, ALL) == results_commands.FIGURE_NAMES
 
 
 MISTAKES: dict[str, tuple[list[str], int, str]] = {

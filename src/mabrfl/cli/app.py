@@ -16,11 +16,11 @@ from mabrfl.cli.stopping import importing
 COMMANDS = {
     "run": ("run:run", "Run a federation, show it live, and record it."),
     "sweep": ("sweep:sweep", "Run every cell of a sweep that is not done yet."),
-    "table": ("table:table", "Show results in the layout of the paper's Table 1."),
-    "plot": ("plot:plot", "Draw results: the paper's figures, and more."),
-    "report": ("report:report", "Write results as one HTML file that needs no network."),
-    "pack": ("pack:pack", "Pack results into one small file for table, plot and report."),
-    "render": ("render:render", "Write the tables and figures of packed results into a folder beside them."),
+    "table": ("results:table", "Show results in the layout of the paper's Table 1."),
+    "plot": ("results:plot", "Draw results: the paper's figures, and more."),
+    "report": ("results:report", "Write results as one HTML file that needs no network."),
+    "pack": ("results:pack", "Pack results into one small file for table, plot and report."),
+    "render": ("results:render", "Write the tables and figures of packed results into a folder beside them."),
     "demo": (
         "demo:demo",
         "Show MAB-RFL against FedAvg: embedded data, no network, 30 % attackers, well under 90 seconds.",

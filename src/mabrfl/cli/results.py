@@ -1,19 +1,29 @@
-"""What the commands on results share: their arguments, and where text goes."""
+"""The commands on results: ``mabrfl table``, ``plot``, ``report``, ``pack`` and ``render``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import click
 import typer
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
 
-from mabrfl.errors import suggest
+from mabrfl.errors import StateError, suggest
 
 if TYPE_CHECKING:
+    from mabrfl.reports.drawing import Ending
     from mabrfl.sweeps.results import Cell, Results
 
+FIGURE_NAMES = (
+    *("sampling", "similarity", "attackers", "accuracy", "detection", "selection", "reputation", "isolation"),
+    "all",
+)
+_ENDINGS: dict[str, tuple[Ending, ...]] = {"png": ("png",), "svg": ("svg",), "both": ("png", "svg")}
 RESULTS_HELP = (
     "A sweep's folder, a packed file (mabrfl pack), the folder of a run, or a folder of these; "
     "several are taken together."
@@ -62,3 +72,179 @@ def put(text: str, out: Path | None) -> None:
         typer.echo(text, nl=False)
     else:
         write_whole(out, text.encode("utf-8", "replace"))
+
+
+def table(
+    results: Paths,
+    *,
+    format_: Annotated[str, typer.Option("--format", metavar="FORMAT", help="markdown, latex or csv.")] = "markdown",
+    metric: Annotated[
+        str, typer.Option(help="final_accuracy, or mean_last10: the mean of the last ten rounds.")
+    ] = "final_accuracy",
+    compare: Annotated[
+        bool, typer.Option("--compare/--no-compare", help="The paper's own figures below ours, with the difference.")
+    ] = True,
+    ranks: Annotated[
+        bool,
+        typer.Option("--ranks", help="Also the ranks in each row beside the paper's, and the differences by defense."),
+    ] = False,
+    detection: Annotated[
+        bool,
+        typer.Option(
+            "--detection",
+            help="Instead: precision, recall, isolation, selection and accuracy vs. clean FedAvg, by condition.",
+        ),
+    ] = False,
+    ablation: Annotated[
+        bool,
+        typer.Option("--ablation", help="Instead: a defense without each of its parts in turn, beside the whole."),
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="File to write (default: standard output).")] = None,
+) -> None:
+    """Show results in the layout of the paper's Table 1.
+
+    RESULTS: a sweep's folder, a packed file, the folder of a run, or a folder of these.
+
+    Mean and deviation over seeds, and the best two of a row marked once all of it is run.
+
+    Runs made as the paper's were have the paper's figure below; 'hardened' is a method of its own and has none.
+
+    With --detection: a row per attack, defense and condition, with the shares of clients rejected and selected.
+
+    With --ablation: a row per part that is left out and attack, for sweeps with an axis called 'ablation'.
+    """
+    from mabrfl.reports.ablation import ABLATION_FORMATS, ablation_table
+    from mabrfl.reports.detection import detection_table
+    from mabrfl.reports.detection_formats import DETECTION_FORMATS
+    from mabrfl.reports.table_formats import FORMATS
+    from mabrfl.reports.tables import METRICS, tabulate
+
+    writer = FORMATS[one_of("--format", format_, list(FORMATS))]
+    one_of("--metric", metric, list(METRICS))
+    asked = [
+        name for name, given in (("--ranks", ranks), ("--detection", detection), ("--ablation", ablation)) if given
+    ]
+    if len(asked) > 1:
+        raise click.UsageError(f"{' and '.join(asked)} do not go together: they are different tables")
+    loaded = read(results)
+    cells = cells_of(loaded)
+    if not cells:
+        raise StateError("nothing to show: the results have no runs")
+    tell_stale(loaded)
+    if ablation:
+        put(ABLATION_FORMATS[format_](ablation_table(cells, metric)), out)  # type: ignore[arg-type] # just checked
+    elif detection:
+        put(DETECTION_FORMATS[format_](detection_table(cells, metric)), out)  # type: ignore[arg-type] # just checked
+    else:
+        put(writer(tabulate(cells, metric), compare=compare, ranks=ranks), out)  # type: ignore[arg-type] # as above
+
+
+def plot(
+    results: Paths,
+    *,
+    figure: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIGURE", help=f"{', '.join(FIGURE_NAMES[:-1])}, or all (the default); repeatable."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the pictures; made if need be.")] = Path("figures"),
+    format_: Annotated[str, typer.Option("--format", metavar="FORMAT", help="png, svg or both.")] = "both",
+    compare: Annotated[
+        bool,
+        typer.Option("--compare/--no-compare", help="The paper's own values as faint lines, where it has some."),
+    ] = False,
+) -> None:
+    """Draw results: the paper's figures, and more.
+
+    RESULTS: a sweep's folder, a packed file, the folder of a run, or a folder of these.
+
+    Fig. 1a is sampling, Fig. 1b similarity, Figs. 3 to 5 attackers; the rest goes over the rounds.
+    """
+    endings = _ENDINGS[one_of("--format", format_, list(_ENDINGS))]
+    names = [one_of("--figure", name, FIGURE_NAMES) for name in dict.fromkeys(figure or ["all"])]
+    if out.exists() and not out.is_dir():
+        raise click.UsageError(f"--out: {str(out)!r} is a file; a folder is needed")
+    from mabrfl.reports.figures import draw, save_figures
+
+    cells = cells_of(read(results))
+    drawn = {stem: picture for name in names for stem, picture in draw(cells, name, compare=compare).items()}
+    for path in save_figures(drawn, out, endings):
+        typer.echo(str(path))
+
+
+def report(
+    results: Paths,
+    *,
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("report.html"),
+    metric: Annotated[
+        str, typer.Option(help="Of the tables: final_accuracy, or mean_last10, the mean of the last ten rounds.")
+    ] = "final_accuracy",
+    title: Annotated[str, typer.Option(help="Of the page (default: the names of the results).")] = "",
+) -> None:
+    """Write results as one HTML file that needs no network.
+
+    RESULTS: a sweep's folder, a packed file, the folder of a run, or a folder of these; each has its own section.
+
+    Tables, figures, configurations and manifests of every run, and the runs that failed or are missing.
+    """
+    from mabrfl.reports.tables import METRICS
+
+    one_of("--metric", metric, list(METRICS))
+    console = Console(stderr=True)
+    loaded = read(results)
+    tell_stale(loaded)
+    from mabrfl.reports.page import report as make
+
+    with console.status("drawing ...") if console.is_terminal else nullcontext() as status:
+        progress = status.update if isinstance(status, Status) else None
+        page = make(loaded, metric=metric, title=title, progress=progress)  # type: ignore[arg-type] # just checked
+    put(page, out)
+    typer.echo(str(out))
+
+
+def pack(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help=RESULTS_HELP.partition(";")[0] + ".")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Packed file to write, e.g. results/NAME.json.gz.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a packed file even if finished runs are lost with it.")
+    ] = False,
+) -> None:
+    """Pack results into one small file for table, plot and report.
+
+    RESULTS: a sweep's folder, the folder of a run, or a folder of these. FILE: for instance results/NAME.json.gz.
+
+    Settings, summaries, origins, one number per quantity and round; no weights.
+    """
+    from mabrfl.reports.naming import STATUS_WORDS
+    from mabrfl.sweeps.packing import pack as write
+    from mabrfl.sweeps.results import STATUSES
+
+    packed = write(results, file, force=force)
+    counts = ", ".join(f"{packed.count(status)} {STATUS_WORDS[status]}" for status in STATUSES if packed.count(status))
+    typer.echo(f"{file}: {len(packed.cells)} runs ({counts}), {file.stat().st_size:,} bytes")
+
+
+def render(
+    packed: Annotated[list[Path], typer.Argument(metavar="PACKED...", help="Files of mabrfl pack.")],
+    all_figures: Annotated[
+        bool, typer.Option("--all", help="Draw every figure that the results have, not only those in the folder.")
+    ] = False,
+) -> None:
+    """Write the tables and figures of packed results into a folder beside them.
+
+    PACKED: files of mabrfl pack, NAME.json.gz; the files made of each go into the folder NAME.
+
+    Tables with ranks as Markdown, LaTeX and CSV, and the table of detection as Markdown and CSV.
+
+    Figures that are in the folder are drawn again, as SVG with the paper's values; with --all, every figure.
+
+    The same results give the same bytes each time.
+    """
+    from mabrfl.reports.rendering import write_rendered
+
+    for path in packed:
+        written, others = write_rendered(path, all_figures=all_figures)
+        for file in written:
+            typer.echo(str(file))
+        for file in others:
+            note = f"note: {file} is not made of {path} (any more); remove it if it was"
+            Console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)
