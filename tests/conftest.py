@@ -1,7 +1,16 @@
-"""What all tests share."""
+"""Settings of all tests."""
+
+import signal
+import threading
 
 LONGEST = ("test_simulation.py", "test_results.py", "test_readme.py")
 """Files of few tests that take a minute and more: they begin, so that none of them is waited for in the end."""
+
+
+def pytest_sessionstart():
+    """Let Ctrl-C reach the processes that tests start, also if the suite runs in the background and ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
