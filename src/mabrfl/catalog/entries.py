@@ -65,6 +65,17 @@ _DEFENSES: Mapping[str, Entry] = {
         line="Geometric median (RFA; Pillutla et al., IEEE TSP 2022): the point with the least sum of distances.",
         label="Geometric median",
     ),
+    "bulyan": Entry(target="mabrfl.aggregation.bulyan:Bulyan", label="Bulyan", needs=_COUNT),
+    "meamed": Entry(target=f"{_COORDINATEWISE}:Meamed", label="Meamed", needs=_COUNT),
+    "mda": Entry(target="mabrfl.aggregation.minimum_diameter:MDA", label="MDA", needs=_COUNT),
+    "smea": Entry(target="mabrfl.aggregation.covariance:SMEA", label="SMEA", needs=_COUNT),
+    "caf": Entry(target="mabrfl.aggregation.covariance:CAF", label="CAF", needs=_COUNT),
+    "monna": Entry(target="mabrfl.aggregation.elimination:MoNNA", label="MoNNA", needs=_COUNT),
+    "cge": Entry(target="mabrfl.aggregation.elimination:CGE", label="CGE", needs=_COUNT),
+    "median-of-means": Entry(
+        target="mabrfl.aggregation.median_of_means:MedianOfMeans", label="Median of means", needs=_COUNT
+    ),
+    "foolsgold": Entry(target="mabrfl.aggregation.foolsgold:FoolsGold", label="FoolsGold"),
     "similarity-probe": Entry(
         target="mabrfl.aggregation.averaging:SimilarityProbe",
         line="No defense, only a measurement: federated averaging that reports how alike the updates are (Fig. 1b).",
