@@ -24,9 +24,7 @@ def view_with(limits, *, layout=LAYOUT):
     def rehearse(rows):
         trials.append(rows)
         apart = rows - BENIGN[0]
-        good = [
-            all(np.linalg.norm(row[list(part)]) <= limit for part, limit in limits.items()) for row in apart
-        ]
+        good = [all(np.linalg.norm(row[list(part)]) <= limit for part, limit in limits.items()) for row in apart]
         step = np.concatenate([BENIGN, rows[good]]).mean(axis=0)
         verdicts = {place: Verdict(True, "accepted") for place in range(4)}
         verdicts |= {4 + place: Verdict(bool(one), "accepted" if one else "far") for place, one in enumerate(good)}

@@ -68,7 +68,7 @@ class DBA(Backdoor):
         if length < 1 or (len(shape) > 1 and self.gap + 2 > shape[-2]):
             raise ConfigError(f"the mark of {PARTS} bars does not fit inputs of shape {shape} with gap {self.gap}")
         if len(shape) == 1:
-            return np.arange(shape[0]) // length == part
+            return np.asarray(np.arange(shape[0]) // length == part)
         below, beside = divmod(part, 2)
         start = beside * (length + self.gap)
         mark = np.zeros(shape[-2:], dtype=bool)
