@@ -8,9 +8,10 @@ imports the catalogue, never the other way round.
 
 from mabrfl.catalog.build import build_attack, build_dataset, build_defense, build_model, build_rule, build_selector
 from mabrfl.catalog.entries import BUILT_IN
+from mabrfl.catalog.failures import named_failures
 from mabrfl.catalog.kinds import KINDS, Conditions, DatasetDefaults, Entry, Kind
-from mabrfl.catalog.names import describe, display_entry, entry, known_name, resolve_name
-from mabrfl.catalog.options import complete_options
+from mabrfl.catalog.names import describe, display_entry, entry, known_name, resolve_name, without_markup
+from mabrfl.catalog.options import complete_options, list_options
 from mabrfl.catalog.user_code import CodeCheck, check_code, code_of
 
 __all__ = [
@@ -34,5 +35,8 @@ __all__ = [
     "display_entry",
     "entry",
     "known_name",
+    "list_options",
+    "named_failures",
     "resolve_name",
+    "without_markup",
 ]
