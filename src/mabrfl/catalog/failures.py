@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mabrfl.catalog.kinds import KINDS, SINGULAR, Kind
-from mabrfl.catalog.names import own_target
+from mabrfl.catalog.kinds import SINGULAR, Kind
+from mabrfl.catalog.user_code import own_names
 from mabrfl.errors import MabRflError, OwnCodeError
 
 _NOT_THE_USERS = (
@@ -75,16 +75,10 @@ def _message(error: Exception, settings: Mapping[str, Any]) -> str:
 
 def _own_files(settings: Mapping[str, Any]) -> Iterator[tuple[Kind, str, str]]:
     """Yield the user's own names in a configuration, each with the file of its module."""
-    for kind in KINDS:
-        key = kind.removesuffix("s")
-        options = settings.get(f"{key}_options")
-        inner = options.get("inner") if isinstance(options, Mapping) else None
-        for name in (settings.get(key), inner):
-            target = own_target(kind, name) if isinstance(name, str) else None
-            module = sys.modules.get(target.partition(":")[0]) if target else None
-            file = getattr(module, "__file__", None)
-            if isinstance(name, str) and file:
-                yield kind, name, file
+    for kind, name, target in own_names(settings):
+        module = sys.modules.get(target.partition(":")[0])
+        if file := getattr(module, "__file__", None):
+            yield kind, name, file
 
 
 def _same(one: str, other: str) -> bool:

@@ -21,14 +21,17 @@ _PARTITIONS = [
     ("iid", "Every client draws from all data with equal probability."),
     ("dirichlet", "Each client's label proportions are drawn from a Dirichlet distribution."),
 ]
-_KINDS = (*catalog.KINDS, "partitions", "observers")
+_KINDS = (*catalog.KINDS, "preaggregators", "partitions", "observers")
+
+
+_SECTIONS: dict[Kind, str] = {"presets": "defense_options", "preaggregators": "before_options"}
 
 
 def listing(
     kind: Annotated[str | None, typer.Argument(help=f"Only these: {', '.join(_KINDS)}.")] = None,
     name: Annotated[str | None, typer.Argument(help="One of them, with its description and its options.")] = None,
 ) -> None:
-    """Show the defenses, selectors, attacks, models, data sets, presets and observers, with one line each.
+    """Show the defenses, pre-aggregators, selectors, attacks, models, data sets, presets and observers, a line each.
 
     With a name, such as 'mabrfl list attacks lie' or 'mabrfl list lie': its description and its options.
     """
@@ -62,7 +65,7 @@ def _known(kind: str) -> str:
 def _kinds_of(name: str) -> list[tuple[str, str | None]]:
     """Return the kinds that have a name, each with the name."""
     found: list[tuple[str, str | None]] = []
-    for kind in (*catalog.KINDS, "observers"):
+    for kind in (*catalog.KINDS, "preaggregators", "observers"):
         with suppress(ConfigError):
             if ":" not in name and catalog.known_name(kind, name):
                 found.append((kind, name))
@@ -86,7 +89,7 @@ def _show_name(console: Console, word: str, name: str | None) -> None:
         console.print(Text("\nIts options are those of its preset: mabrfl list presets hardened"), soft_wrap=True)
     options = catalog.list_options(kind, known)
     if options:
-        section = "defense_options" if kind == "presets" else f"{SINGULAR[kind]}_options"
+        section = _SECTIONS.get(kind) or f"{SINGULAR[kind]}_options"
         console.print(Text(f"\nOptions, set by --set {section}.NAME=VALUE:", style="bold"), soft_wrap=True)
         width = max(len(option.name) for option in options)
         for option in options:
