@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from mabrfl.errors import ConfigError, QuorumError, suggest
-from mabrfl.updates import Cohort, Reason, proportional
+from mabrfl.updates import Cohort, Reason
 
 
 def check_whole(name: str, value: Any, *, at_least: int = 0) -> None:
@@ -51,7 +51,7 @@ def quorum(
         Instead of returning the event, if ``strict``.
     """
     n = len(cohort)
-    f = proportional(n, cohort.population, num_malicious)
+    f = cohort.proportional(num_malicious)
     if n >= 2 * f + excess:
         return ()
     if strict:

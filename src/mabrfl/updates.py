@@ -229,12 +229,16 @@ class Cohort:
         """Return a generator named after the purpose and the round."""
         return generator(self.seed, purpose, self.round)
 
+    def proportional(self, num_malicious: int) -> int:
+        """Return this cohort's share of ``num_malicious`` malicious clients of the population, rounded up."""
+        return proportional(len(self), self.population, num_malicious)
+
     def expected_malicious(self, num_malicious: int) -> int:
         """Return how many clients of this cohort to expect to be malicious if ``num_malicious`` of all clients are.
 
         The share is scaled to the cohort's size, rounded up, and kept below one half.
         """
-        return expected_malicious(len(self), self.population, num_malicious)
+        return max(0, min(self.proportional(num_malicious), (len(self) - 1) // 2))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from mabrfl.catalog.kinds import Conditions, DatasetDefaults, Entry, Kind
 
 _AVERAGING, _DISTANCE = "mabrfl.aggregation.averaging", "mabrfl.aggregation.distance"
 _COORDINATEWISE, _CLIPPING = "mabrfl.aggregation.coordinatewise", "mabrfl.aggregation.clipping"
+_BEFORE = "mabrfl.aggregation.preaggregators"
 _THOMPSON, _UNIFORM = "mabrfl.selection.thompson", "mabrfl.selection.uniform"
 _OPTIMIZED, _COLLUDING = "mabrfl.attacks.optimized", "mabrfl.attacks.colluding"
 _INDEPENDENT, _FRAMING = "mabrfl.attacks.independent", "mabrfl.attacks.framing"
@@ -69,6 +70,13 @@ _DEFENSES: Mapping[str, Entry] = {
         line="No defense, only a measurement: federated averaging that reports how alike the updates are (Fig. 1b).",
         label="SimilarityProbe",
     ),
+}
+
+_PREAGGREGATORS: Mapping[str, Entry] = {
+    "nnm": Entry(target=f"{_BEFORE}:NNM", label="NNM", needs=_COUNT),
+    "bucketing": Entry(target=f"{_BEFORE}:Bucketing", label="Bucketing"),
+    "norm-bound": Entry(target=f"{_BEFORE}:NormBound", label="Norm bound"),
+    "arc": Entry(target=f"{_BEFORE}:ARC", label="ARC", needs=_COUNT),
 }
 
 _SELECTORS: Mapping[str, Entry] = {
@@ -206,6 +214,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Entry]] = {
     "models": _with_labels(_NETWORKS),
     "datasets": _with_labels(_DATASETS),
     "presets": _with_labels(_OF_MAB_RFL),
+    "preaggregators": _with_labels(_PREAGGREGATORS),
     "observers": {},
 }
 

@@ -107,11 +107,12 @@ def fingerprint(targets: Iterable[str]) -> str | None:
 def _own_targets(settings: Mapping[str, Any]) -> dict[str, set[str]]:
     """Return the targets of each of the user's own names, which may be that of two plug-ins of different kinds."""
     targets: dict[str, set[str]] = {}
-    for kind in KINDS:
+    for kind in (*KINDS, "preaggregators"):
         key = kind.removesuffix("s")
         options = settings.get(f"{key}_options")
         inner = options.get("inner") if isinstance(options, Mapping) else None
-        for name in (settings.get(key), inner):
+        names = str(settings.get("before") or "").split("+") if kind == "preaggregators" else [settings.get(key), inner]
+        for name in filter(None, names):
             target = own_target(kind, name) if isinstance(name, str) else None
             if isinstance(name, str) and target is not None:
                 targets.setdefault(name, set()).add(target)

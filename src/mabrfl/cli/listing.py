@@ -18,13 +18,13 @@ _PARTITIONS = [
     ("iid", "Every client draws from all data with equal probability."),
     ("dirichlet", "Each client's label proportions are drawn from a Dirichlet distribution."),
 ]
-_KINDS = (*catalog.KINDS, "partitions", "observers")
+_KINDS = (*catalog.KINDS, "preaggregators", "partitions", "observers")
 
 
 def listing(
     kind: Annotated[str | None, typer.Argument(help=f"Only these: {', '.join(_KINDS)}.")] = None,
 ) -> None:
-    """Show the defenses, selectors, attacks, models, data sets, presets and observers, with one line each."""
+    """Show the defenses, pre-aggregators, selectors, attacks, models, data sets, presets and observers, a line each."""
     console = Console()
     for chosen in _KINDS if kind is None else (_known(kind),):
         lines = _lines(chosen) or [("none", "No installed package has an entry point in mabrfl.observers.")]

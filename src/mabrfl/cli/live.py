@@ -64,6 +64,7 @@ def headline(config: ResolvedConfig) -> str:
     """Return a run in one line."""
     method = entry("defenses", config.defense)
     defense = f"{config.defense} ({config.preset})" if method.presets else config.defense
+    defense = f"{config.before}+{defense}" if config.before else defense
     chosen = "" if config.selector == method.selector else f" + {config.selector}"
     attackers = f"{config.attack} by {config.num_attackers} of {config.clients} clients"
     attack = "no attack" if config.attack == "none" else attackers

@@ -50,6 +50,14 @@ def run(  # the options document themselves
     defense: Annotated[
         str | None, typer.Option(help="mab-rfl, fedavg, krum, ... or module:Name.", rich_help_panel=_WHAT)
     ] = None,
+    before: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Pre-aggregator before the defense's rule: nnm, bucketing, ...; repeatable, in order.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
     preset: Annotated[
         str | None, typer.Option(help="Of mab-rfl: hardened (default), paper or reference.", rich_help_panel=_WHAT)
     ] = None,
@@ -119,6 +127,7 @@ def run(  # the options document themselves
         "dataset": dataset,
         "model": model,
         "defense": defense,
+        "before": before or None,
         "preset": preset,
         "selector": selector,
     }
