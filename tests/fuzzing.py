@@ -37,6 +37,8 @@ from mabrfl.recording.audit import AUDIT, START, _line, valid_rows
 from mabrfl.recording.checkpoint import _checksum
 from mabrfl.recording.encoding import canonical_json
 from mabrfl.recording.ownership import holds_run
+from mabrfl.recording.requests import OperatorRequest, read_requests, write_request
+from mabrfl.recording.status import read_status
 from mabrfl.runs.finished import finished_summary
 from mabrfl.sweeps.packing import pack
 from mabrfl.sweeps.results import load_results
@@ -114,6 +116,8 @@ def prepare(folder: Path) -> None:
     write_run(folder / "run")
     pack(folder / "run", folder / "packed.json.gz")
     (folder / "sweep.toml").write_text(SWEEP_FILE)
+    file = write_request(folder, OperatorRequest("rename", "key:a", "a new key", "Ada", "key:b"))
+    file.rename(folder / "requests" / "1.json")
 
 
 def write_run(folder: Path) -> None:
@@ -137,11 +141,19 @@ def open_state(folder: Path) -> None:
     made.state.prepare(model())
     try:
         made.state.open(folder, made.config())
-        made.state.record()
+        made.state.take_requests()
+        made.state.last_status()
         made.state.history.result(made.state.record())
         _ = made.defense.reputation
     finally:
         made.state.close()
+
+
+def read_operation(folder: Path) -> None:
+    read_status(folder)
+    requests, notes = read_requests(folder)
+    assert len(requests) + len(notes) == 1
+    open_state(folder)
 
 
 def read_audit_file(folder: Path) -> None:
@@ -168,6 +180,10 @@ def read_run(folder: Path) -> None:
 def seal_checkpoint(path: Path, name: str, document: Any, rng: random.Random) -> None:
     if isinstance(document, dict):
         document["checksum"] = _checksum(document)
+    (path / name).write_bytes(canonical_json(document))
+
+
+def seal_canonically(path: Path, name: str, document: Any, rng: random.Random) -> None:
     (path / name).write_bytes(canonical_json(document))
 
 
@@ -213,6 +229,8 @@ KINDS = {
     "checkpoint": Kind(STATES, open_state, seal=seal_checkpoint),
     "audit": Kind((AUDIT,), read_audit_file, lines=True, seal=seal_audit),
     "state-config": Kind(("config.json",), open_state),
+    "request": Kind(("requests/1.json",), read_operation, seal=seal_canonically),
+    "status": Kind(("status.json",), read_operation, seal=seal_canonically),
     "evaluation": Kind(("evaluation.json",), open_state, seal=seal_evaluation),
 }
 

@@ -134,14 +134,14 @@ def _after_a_crash(report: AuditReport) -> str:
 
 
 def _read(file: Path) -> tuple[list[dict[str, Any]], StateError | None]:
-    """Return the rows about replies, with ``undone`` in those that are undone, and the problem after them, if any."""
+    """Return the rows of replies and of decisions, with ``undone`` where they are, and the problem after them."""
     from mabrfl.recording.audit import AuditHistory, read_audit
 
     history, rows, problem = AuditHistory(), [], None
     try:
         for row in read_audit(file):
             history.take(row)
-            if row.get("kind") == "reply":
+            if row.get("kind") in ("reply", "decision"):
                 rows.append(row)
     except StateError as error:
         problem = error
@@ -176,7 +176,10 @@ def _cells(row: dict[str, Any]) -> list[Text]:
     pairs = evidence.items() if isinstance(evidence, dict) else [("", evidence)]
     detail = row.get("detail") or ", ".join(f"{key} {_number(value)}" for key, value in pairs)
     beliefs = [row.get("reputation_before"), row.get("reputation_after")]
-    verdict = f"{row.get('verdict')} (undone)" if row.get("undone") else row.get("verdict")
+    verdict = row.get("verdict")
+    if row.get("kind") == "decision":
+        verdict, detail = row.get("action"), f"decided by {row.get('by')}"
+    verdict = f"{verdict} (undone)" if row.get("undone") else verdict
     cells = [row.get("round"), name[:_SHORT], verdict, row.get("reason"), detail]
     beliefs = [pair if isinstance(pair, list) or pair is None else [pair] for pair in beliefs]
     cells += ["" if pair is None else ", ".join(map(_number, pair)) for pair in beliefs]
