@@ -129,6 +129,9 @@ class PreAggregated:
     def __init__(self, rule: Rule, before: Sequence[PreAggregator]) -> None:
         if not before or not all(map(callable, before)):
             raise ConfigError(f"PreAggregated needs a list of pre-aggregators; got {before!r:.80}")
+        if getattr(rule, "judges_clients_over_rounds", False):
+            name = type(rule).__name__
+            raise ConfigError(f"{name} judges each client by its own updates over the rounds: no pre-aggregator fits")
         self.rule = rule
         self.before = tuple(before)
 

@@ -46,6 +46,14 @@ class Attack:
         del num_classes, rng
         return inputs, labels
 
+    def poisoner(self, place: int, /) -> Attack:
+        """Return the attack whose ``poison`` an attacker uses; itself by default.
+
+        ``place`` counts the adversary's clients from 0, in canonical order: for clients that divide their work.
+        """
+        del place
+        return self
+
     def trains_at(self, round_number: int, /) -> bool:
         """Whether the attackers train locally in this round."""
         del round_number
@@ -91,6 +99,7 @@ class Attack:
 
 _HOOKS = (
     "poison",
+    "poisoner",
     "poisoned_at",
     "trains_at",
     "goal",

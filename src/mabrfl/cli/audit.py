@@ -23,6 +23,7 @@ Place = Annotated[Path, typer.Argument(metavar="STATE", help="A strategy's state
 
 _STYLES = {"accepted": "green", "rejected": "red", "quarantined": "yellow", "missing": "dim", "unjudged": "dim"}
 _SHORT, _LONGEST = 16, 2000
+_WIDEST = 10_000
 
 
 @app.command(cls=OnceCommand)
@@ -42,17 +43,13 @@ def verify(
     file = _file(place)
     # Read the state first: a running strategy adds to the audit before it saves the state that refers to it.
     saved = newest_document(file.parent / CHECKPOINTS)
-    mark = saved["state"].get("audit", {}) if saved is not None else {}
-    report = check(file, head=head)
+    mark = None if saved is None else _mark(saved["state"])
+    report = check(file, head=head, mark=mark)
     running = bool(report.torn) and _running(file.parent)
     if running:
-        report = check(file, head=head, stop=report.rows)
+        report = check(file, head=head, stop=report.rows, mark=mark)
     if report.problem is not None:
         raise StateError(f"{file}: {report.problem} ({report.rows} lines before it are good){_after_a_crash(report)}")
-    if mark.get("rows", 0) > report.rows:
-        raise StateError(f"{file}: has {report.rows} lines, but the saved state knows of {mark['rows']}")
-    if mark and check(file, stop=mark["rows"]).head != mark["sha256"]:
-        raise StateError(f"{file}: line {mark['rows']} is not the one that the saved state knows")
     notes = "; the run is writing the next one" if running else ""
     if report.history.undone:
         times = "once" if report.history.returns == 1 else f"{report.history.returns} times"
@@ -89,7 +86,8 @@ def show(
         for row in shown:
             typer.echo(json.dumps(row, ensure_ascii=True))
     else:
-        Console().print(_table(shown, facts))
+        # Into a file or a pipe each row is one line.
+        (Console() if Console().is_terminal else Console(width=_WIDEST)).print(_table(shown, facts))
     if len(shown) < len(wanted):
         hidden = len(wanted) - len(shown)
         typer.echo(f"{hidden} rows more were undone when the run went back to a saved state; see --all", err=True)
@@ -119,12 +117,20 @@ def _file(place: Path) -> Path:
 def _running(folder: Path) -> bool:
     """Whether a strategy is running in the folder."""
     from mabrfl.recording.folder import lock
+    from mabrfl.recording.regular import open_regular
 
     try:
-        with (folder / "lock").open("rb") as file:
+        with open_regular(folder / "lock") as file:
             return not lock(file)
     except OSError:
         return False
+
+
+def _mark(state: Any) -> Any:
+    """Return what a saved state knows of its audit; None if it is a state of something else."""
+    from mabrfl.recording.audit import checked_mark
+
+    return checked_mark(state["audit"]) if isinstance(state, dict) and "audit" in state else None
 
 
 def _after_a_crash(report: AuditReport) -> str:
@@ -176,11 +182,12 @@ def _cells(row: dict[str, Any], facts: Mapping[Any, Any]) -> list[Text]:
     from mabrfl.recording.audit_records import verdict_of
 
     name = "unknown" if row.get("client") is None else str(row["client"]).removeprefix("key:")
-    judged = verdict_of(row)
-    why = row.get("reason") if judged is None else judged.explain(facts.get(row.get("round")))
+    judged, context = verdict_of(row), facts.get(row.get("round"))
+    why = row.get("reason") if judged is None else judged.explain(context if isinstance(context, dict) else {})
     beliefs = [row.get("reputation_before"), row.get("reputation_after")]
     verdict = f"{row.get('verdict')} (undone)" if row.get("undone") else row.get("verdict")
     cells = [row.get("round"), name[:_SHORT], verdict, why]
+    beliefs = [pair if isinstance(pair, list) or pair is None else [pair] for pair in beliefs]
     cells += ["" if pair is None else ", ".join(map(_number, pair)) for pair in beliefs]
     return [Text(safe_text(cell, _LONGEST), style=_STYLES.get(str(row.get("verdict")), "")) for cell in cells]
 

@@ -21,8 +21,13 @@ def verdict_of(row: Mapping[str, Any]) -> Verdict | None:
         return Verdict(False, "malformed", {"cause": cause}, credit=1.0 if row.get("blamed") else 0.0)
     if kind not in ("accepted", "rejected"):
         return None
-    credit = row.get("credit", 1.0)
-    return Verdict(kind == "accepted", str(row.get("reason")), dict(row.get("evidence") or {}), float(credit))
+    credit, evidence = row.get("credit", 1.0), row.get("evidence")
+    return Verdict(
+        kind == "accepted",
+        str(row.get("reason")),
+        evidence if isinstance(evidence, dict) else {},
+        float(credit) if isinstance(credit, int | float) else 1.0,
+    )
 
 
 def records_of_audit(rows: Iterable[Mapping[str, Any]]) -> list[RoundRecord]:
@@ -42,8 +47,8 @@ def records_of_audit(rows: Iterable[Mapping[str, Any]]) -> list[RoundRecord]:
                 selected.append(client)
                 if (verdict := verdict_of(row)) is not None:
                     verdicts[client] = verdict
-                if isinstance(after := row.get("reputation_after"), list) and len(after) == 2:
-                    reputation[client] = (float(after[0]), float(after[1]))
+                if (after := _pair(row.get("reputation_after"))) is not None:
+                    reputation[client] = after
         records.append(
             RoundRecord(
                 round=int(number or 0),
@@ -52,8 +57,16 @@ def records_of_audit(rows: Iterable[Mapping[str, Any]]) -> list[RoundRecord]:
                 selected=tuple(dict.fromkeys(selected)),
                 verdicts=verdicts,
                 reputation=dict(reputation),
-                events=tuple(closing.get("events", ())),
-                facts=dict(closing.get("facts", {})),
+                events=tuple(map(str, events)) if isinstance(events := closing.get("events"), list) else (),
+                facts=facts if isinstance(facts := closing.get("facts"), dict) else {},
             )
         )
     return records
+
+
+def _pair(value: Any) -> tuple[float, float] | None:
+    """Return B and M; None for anything else that a line may hold."""
+    numbers = value if isinstance(value, list) else []
+    if len(numbers) != 2 or not all(isinstance(number, int | float) for number in numbers):
+        return None
+    return float(numbers[0]), float(numbers[1])
