@@ -33,7 +33,8 @@ from mabrfl.config import RunConfig, config_hash, dump_toml, load_config, resolv
 from mabrfl.errors import MabRflError
 from mabrfl.flower import MabRflStrategy
 from mabrfl.recording import RoundRecord, RunFolder, read_rounds, read_summary, summarize
-from mabrfl.recording.audit import AUDIT, START, _line, valid_rows
+from mabrfl.recording.audit import AUDIT, START, _line
+from mabrfl.recording.audit_records import records_of_audit
 from mabrfl.recording.checkpoint import _checksum
 from mabrfl.recording.encoding import canonical_json
 from mabrfl.recording.ownership import holds_run
@@ -157,10 +158,10 @@ def read_operation(folder: Path) -> None:
 
 
 def read_audit_file(folder: Path) -> None:
-    rows, problem = audit_command._read(folder / AUDIT)
+    rows, facts, problem = audit_command._read(folder / AUDIT)
     audit_command._of_client(rows, "1")
-    audit_command._table(rows)
-    valid_rows(rows)
+    audit_command._table(rows, facts)
+    records_of_audit(rows)
     with contextlib.redirect_stdout(None):
         audit_command.verify(folder)
     if problem is not None:
