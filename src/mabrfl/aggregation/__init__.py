@@ -10,7 +10,7 @@ from mabrfl.aggregation.clipping import CenteredClip, GeometricMedian
 from mabrfl.aggregation.coordinatewise import Meamed, Median, TrimmedMean
 from mabrfl.aggregation.covariance import CAF, SMEA
 from mabrfl.aggregation.distance import FABA, Krum, MultiKrum, krum_scores
-from mabrfl.aggregation.elimination import CGE, MoNNA
+from mabrfl.aggregation.elimination import CGE, Aksel, MoNNA
 from mabrfl.aggregation.flame import FLAME
 from mabrfl.aggregation.fldetector import FLDetector
 from mabrfl.aggregation.fltrust import FLTrust
@@ -39,6 +39,7 @@ __all__ = [
     "NNM",
     "RFLBAT",
     "SMEA",
+    "Aksel",
     "AlignIns",
     "Bucketing",
     "Bulyan",
