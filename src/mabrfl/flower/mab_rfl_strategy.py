@@ -63,6 +63,7 @@ class MabRflStrategy(RobustStrategy):
         evaluate_metrics_aggr_fn: AggregateMetrics | None = None,
         message_ttl: float | None = None,
         state_dir: str | Path | None = None,
+        accept_changes: bool = False,
         identify: Identify = by_public_key,
         buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES,
         **options: Any,
@@ -94,6 +95,7 @@ class MabRflStrategy(RobustStrategy):
             evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
             message_ttl=message_ttl,
             state_dir=state_dir,
+            accept_changes=accept_changes,
             identify=identify,
             buffer_suffixes=buffer_suffixes,
         )

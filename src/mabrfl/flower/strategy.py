@@ -84,6 +84,8 @@ class RobustStrategy(EvaluatingStrategy):
         Seconds after which a message expires; the ``timeout`` of :meth:`start` by default.
     state_dir
         Folder for the state, created if it does not exist. Nothing is saved if left out.
+    accept_changes
+        Go on with a folder of other settings, but of the same model, and keep its reputations. The audit names them.
     identify
         Returns the identities of nodes; :func:`~mabrfl.flower.by_public_key` by default.
     buffer_suffixes
@@ -119,6 +121,7 @@ class RobustStrategy(EvaluatingStrategy):
         evaluate_metrics_aggr_fn: AggregateMetrics | None = None,
         message_ttl: float | None = None,
         state_dir: str | Path | None = None,
+        accept_changes: bool = False,
         identify: Identify = by_public_key,
         buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES,
     ) -> None:
@@ -163,6 +166,7 @@ class RobustStrategy(EvaluatingStrategy):
         self.limits = Limits(min_train_nodes, max_rejected, min_accepted)
         self._watch = RoundWatch()
         self.train_metrics_aggr_fn = train_metrics_aggr_fn
+        self.accept_changes = accept_changes
         self.state_dir = None if state_dir is None else Path(state_dir).absolute()
         self.state = ServerState(self.defense, buffer_suffixes)
         self._sent = SentMessages(0)
@@ -205,7 +209,9 @@ class RobustStrategy(EvaluatingStrategy):
         self._timeout, self._train_config = timeout, train_config
         state = self.state
         state.prepare(initial_arrays)
-        resumed = 0 if self.state_dir is None else state.open(self.state_dir, self.config())
+        resumed = 0
+        if self.state_dir is not None:
+            resumed = state.open(self.state_dir, self.config(), accept_changes=self.accept_changes)
         self._watch = RoundWatch(state.last_status())
         try:
             self._offset, left = state.round, num_rounds - resumed
