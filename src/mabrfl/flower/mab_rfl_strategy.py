@@ -64,6 +64,8 @@ class MabRflStrategy(RobustStrategy):
         message_ttl: float | None = None,
         state_dir: str | Path | None = None,
         accept_changes: bool = False,
+        audit_max_bytes: int | None = None,
+        record_head: str | Path | Sequence[str] | None = None,
         identify: Identify = by_public_key,
         buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES,
         **options: Any,
@@ -96,6 +98,8 @@ class MabRflStrategy(RobustStrategy):
             message_ttl=message_ttl,
             state_dir=state_dir,
             accept_changes=accept_changes,
+            audit_max_bytes=audit_max_bytes,
+            record_head=record_head,
             identify=identify,
             buffer_suffixes=buffer_suffixes,
         )

@@ -18,7 +18,7 @@ from mabrfl.flower.judging import ReplyBatch
 from mabrfl.flower.operator import OperatorDecisions
 from mabrfl.flower.schema import ModelSchema
 from mabrfl.flower.state_config import hash_of
-from mabrfl.flower.state_folder import StateFolder, now
+from mabrfl.flower.state_folder import AuditKeeping, StateFolder, now
 from mabrfl.flower.upgrading import load_changed
 from mabrfl.global_model import GlobalModel
 from mabrfl.recording.audit import safe_text
@@ -159,9 +159,16 @@ class ServerState:
         self._model = GlobalModel(*self._schema.vectors(arrays))
         self._fixed = {part.key: arrays[part.key] for part in self._schema.parts if part.role == "fixed"}
 
-    def open(self, path: Path, config: Mapping[str, Any], *, accept_changes: bool = False) -> int:
+    def open(
+        self,
+        path: Path,
+        config: Mapping[str, Any],
+        *,
+        accept_changes: bool = False,
+        keeping: AuditKeeping | None = None,
+    ) -> int:
         """Claim the folder, and load its newest state if there is one; return the last finished round."""
-        folder = StateFolder.claim(path, config, self._restore, accept_changes=accept_changes)
+        folder = StateFolder.claim(path, config, self._restore, accept_changes=accept_changes, keeping=keeping)
         try:
             for place, before, after in folder.config.changes:
                 log.warning("accepted: %s is %s now, and was %s", place, after, before)

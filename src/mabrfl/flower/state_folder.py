@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
 from mabrfl.errors import OutputError, StateError
+from mabrfl.flower.heads import HeadRecord
 from mabrfl.flower.state_config import CONFIG, StateConfig, compare, hash_of
 from mabrfl.recording.atomic import remove_leftovers, replace_file, sync_folder
 from mabrfl.recording.audit import AUDIT, AuditLog, checked_mark
@@ -40,6 +42,18 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+@dataclass(frozen=True)
+class AuditKeeping:
+    """How the audit is kept: the size at which a new file begins, and the place where its last hash is recorded."""
+
+    max_bytes: int | None = None
+    heads: HeadRecord | None = None
+
+    def recorded(self) -> str | None:
+        """Return the hash that must be in the audit."""
+        return None if self.heads is None else self.heads.recorded()
+
+
 class StateFolder:
     """A strategy's folder, claimed for this process. Make it with :meth:`claim`.
 
@@ -55,14 +69,18 @@ class StateFolder:
         The audit, open for appending.
     """
 
-    def __init__(self, path: Path, config: StateConfig, claimed: IO[Any], restore: Restore) -> None:
+    def __init__(
+        self, path: Path, config: StateConfig, claimed: IO[Any], restore: Restore, keeping: AuditKeeping
+    ) -> None:
         self.path = path
+        self._keeping = keeping
         self.config = config
         self.config_hash = config.hash
         self._claimed = claimed
         self.state, self.round = self._load(restore)
         self.evaluation = self._load_evaluation()
-        self.audit = AuditLog.open(path / AUDIT, None if self.state is None else self.state["audit"])
+        mark = None if self.state is None else self.state["audit"]
+        self.audit = AuditLog.open(path / AUDIT, mark, head=keeping.recorded())
         try:
             self._go_back()
         except BaseException:
@@ -77,6 +95,7 @@ class StateFolder:
         restore: Restore,
         *,
         accept_changes: bool = False,
+        keeping: AuditKeeping | None = None,
         patience: float = PATIENCE,
     ) -> StateFolder:
         """Create the folder if it does not exist, lock it for this process, and load the newest state.
@@ -90,6 +109,8 @@ class StateFolder:
             told whether the state was saved with another configuration.
         accept_changes
             Whether the configuration may differ from that of the folder.
+        keeping
+            How the audit is kept.
         patience
             Seconds to wait for another process to release the folder.
 
@@ -109,7 +130,9 @@ class StateFolder:
             with explained(path):
                 remove_leftovers(path, (CONFIG, EVALUATION, STATUS))
                 remove_leftovers(path / CHECKPOINTS, ("round",))
-            folder = cls(path, compare(path, config, accept=accept_changes), claimed, restore)
+            folder = cls(
+                path, compare(path, config, accept=accept_changes), claimed, restore, keeping or AuditKeeping()
+            )
             try:
                 folder.config.write(path)
             except BaseException:
@@ -194,10 +217,14 @@ class StateFolder:
         for row in rows:
             self.audit.append(row)
         mark = self.audit.mark()
+        if self._keeping.max_bytes is not None:
+            self.audit.rotate(self._keeping.max_bytes)
         with explained(self.path):
             save_checkpoint(
                 self.path / CHECKPOINTS, {**state, "audit": mark}, round=round, config_hash=self.config_hash
             )
+        if self._keeping.heads is not None:
+            self._keeping.heads.record(mark["sha256"])
 
     def close(self) -> None:
         """Close the audit and unlock the folder."""
