@@ -91,8 +91,8 @@ class RobustStrategy(EvaluatingStrategy):
     audit_max_bytes
         Begin a new file of the audit after a round in which it has become larger than this. Old files are kept.
     record_head
-        Record the last hash of the audit after every round: a file outside the folder, or the words of a command. At the
-        start the recorded hash must be in the audit, so that an older copy of the folder is refused.
+        Record the last hash of the audit after every round: a file outside the folder, or the words of a command.
+        At the start the recorded hash must be in the audit, so that an older copy of the folder is refused.
     identify
         Returns the identities of nodes; :func:`~mabrfl.flower.by_public_key` by default.
     buffer_suffixes
