@@ -18,6 +18,7 @@ from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower.client_evaluation import AggregateMetrics, EvaluatingStrategy, mean_metrics
 from mabrfl.flower.defenses import FRACTION_TRAIN, check_root, describe, refuse_undescribed, strategy_defense
 from mabrfl.flower.describing import described
+from mabrfl.flower.heads import HeadRecord
 from mabrfl.flower.judging import Judgement, Limits, ReplyBatch, judge, unpack
 from mabrfl.flower.logs import numbered_rounds
 from mabrfl.flower.messages import ReplyMatcher, SentMessages, write_messages
@@ -28,6 +29,7 @@ from mabrfl.flower.root_training import RootUpdate, root_row
 from mabrfl.flower.round_report import RoundReport, audit_rows, figures, log_round, log_settings, metric_record
 from mabrfl.flower.schema import BUFFER_SUFFIXES
 from mabrfl.flower.server_state import BY_CLIENTS, BY_SERVER, FORMAT, ServerState
+from mabrfl.flower.state_folder import AuditKeeping
 from mabrfl.flower.watching import RoundWatch
 from mabrfl.protocols import Selector
 from mabrfl.recording.audit import safe_text
@@ -85,6 +87,13 @@ class RobustStrategy(EvaluatingStrategy):
         Seconds after which a message expires; the ``timeout`` of :meth:`start` by default.
     state_dir
         Folder for the state, created if it does not exist. Nothing is saved if left out.
+    accept_changes
+        Go on with a folder of other settings, but of the same model, and keep its reputations. The audit names them.
+    audit_max_bytes
+        Begin a new file of the audit after a round in which it has become larger than this. Old files are kept.
+    record_head
+        Record the last hash of the audit after every round: a file outside the folder, or the words of a command.
+        At the start the recorded hash must be in the audit, so that an older copy of the folder is refused.
     identify
         Returns the identities of nodes; :func:`~mabrfl.flower.by_public_key` by default.
     root_update
@@ -123,6 +132,9 @@ class RobustStrategy(EvaluatingStrategy):
         evaluate_metrics_aggr_fn: AggregateMetrics | None = None,
         message_ttl: float | None = None,
         state_dir: str | Path | None = None,
+        accept_changes: bool = False,
+        audit_max_bytes: int | None = None,
+        record_head: str | Path | Sequence[str] | None = None,
         identify: Identify = by_public_key,
         root_update: RootUpdate | None = None,
         buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES,
@@ -133,6 +145,8 @@ class RobustStrategy(EvaluatingStrategy):
         check_whole("min_available_nodes", min_available_nodes, at_least=1)
         check_whole("min_evaluate_nodes", min_evaluate_nodes)
         check_whole("min_accepted", min_accepted)
+        if audit_max_bytes is not None:
+            check_whole("audit_max_bytes", audit_max_bytes, at_least=1)
         if max_rejected is not None and not 0 <= max_rejected <= 1:
             raise ConfigError(f"max_rejected must lie in [0, 1]; got {max_rejected}")
         super().__init__(
@@ -172,6 +186,9 @@ class RobustStrategy(EvaluatingStrategy):
         self.limits = Limits(min_train_nodes, max_rejected, min_accepted)
         self._watch = RoundWatch()
         self.train_metrics_aggr_fn = train_metrics_aggr_fn
+        self.accept_changes = accept_changes
+        heads = None if record_head is None else HeadRecord.at(record_head)
+        self.audit_keeping = AuditKeeping(audit_max_bytes, heads)
         self.state_dir = None if state_dir is None else Path(state_dir).absolute()
         self.state = ServerState(self.defense, buffer_suffixes)
         self._sent = SentMessages(0)
@@ -214,7 +231,11 @@ class RobustStrategy(EvaluatingStrategy):
         self._timeout, self._train_config = timeout, train_config
         state = self.state
         state.prepare(initial_arrays)
-        resumed = 0 if self.state_dir is None else state.open(self.state_dir, self.config())
+        resumed = 0
+        if self.state_dir is not None:
+            resumed = state.open(
+                self.state_dir, self.config(), accept_changes=self.accept_changes, keeping=self.audit_keeping
+            )
         self._watch = RoundWatch(state.last_status())
         try:
             self._offset, left = state.round, num_rounds - resumed
