@@ -1,7 +1,8 @@
 """Clients trained together beside one after the other: a whole round on digits, and the training of other networks.
 
 Fixed: 50 clients on digits with the defaults of the data set, FedAvg, one process; CPU seconds. The other rows are the
-local training on random images, 60 to 250 of each client. A network is stacked by default (``Entry.stacked``) if that is faster.
+local training on random images, 60 to 250 of each client. A network is stacked by default
+(``Entry.stacked``) if that is faster.
 """
 
 from __future__ import annotations
@@ -14,22 +15,25 @@ from benchmarks.timing import best_of, report
 
 from mabrfl import catalog
 from mabrfl.config import RunConfig
+from mabrfl.config.model import TrainingConfig
 from mabrfl.rng import generator
 from mabrfl.simulation.data import Dataset
 from mabrfl.simulation.simulator import build_simulation
 from mabrfl.simulation.training import Engine, Shard, TrainingOptions, initialise
+from mabrfl.simulation.training.local import EngineName
 
 CLIENTS, REPEATS, TARGET = 50, 10, 0.2
 NETWORKS = {"mlp": 50, "mnist-cnn-small": 10, "mnist-cnn": 10}
 """And how many clients train them: images of 28 x 28."""
-LOOP, STACKED = "loop", "stacked"
+LOOP: EngineName = "loop"
+STACKED: EngineName = "stacked"
 
 
 def rounds() -> bool:
     """Compare whole rounds on digits; return whether the target is met."""
     runs = {
         engine: build_simulation(
-            RunConfig(defense="fedavg", clients=CLIENTS, rounds=99, workers=1, training={"engine": engine})
+            RunConfig(defense="fedavg", clients=CLIENTS, rounds=99, workers=1, training=TrainingConfig(engine=engine))
         ).run()
         for engine in (LOOP, STACKED)
     }

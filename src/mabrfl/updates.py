@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mabrfl import vectors
 from mabrfl.errors import ConfigError
+from mabrfl.explaining import explain
 from mabrfl.layout import Block, Layout, join
 from mabrfl.rng import ClientId, generator, uniforms
 
@@ -88,6 +89,10 @@ class Updates:
     layout
         The layers of the model in the order of a row, for rules that look at layers. Its size must be that of the
         matrix; for a sequence it is the ``dimension``, if that is left out.
+    global_weights
+        The global model that the clients started from, for rules that look at models.
+    root_update
+        The update of the server's own training on its root data, for rules that compare with it.
     """
 
     ids: Sequence[ClientId]
@@ -95,6 +100,8 @@ class Updates:
     num_examples: Sequence[float] | NDArray[Any] | None = None
     dimension: int | None = None
     layout: Layout | None = None
+    global_weights: Floats | None = None
+    root_update: Floats | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", [as_client_id(client) for client in self.ids])
@@ -104,9 +111,21 @@ class Updates:
             raise ValueError(f"one count per row: got {len(self.num_examples)} counts for {len(self.ids)} rows")
         if self.layout is not None:
             self._check_layout(self.layout.size)
+        for name in ("global_weights", "root_update"):
+            if (vector := getattr(self, name)) is not None:
+                self._check_vector(name, vector)
+
+    @property
+    def _width(self) -> int | None:
+        return self.matrix.shape[1] if isinstance(self.matrix, np.ndarray) and self.matrix.ndim == 2 else None
+
+    def _check_vector(self, name: str, vector: Any) -> None:
+        width = self._width if self.dimension is None else self.dimension
+        if np.shape(vector) != (width,) and width is not None:
+            raise ConfigError(f"{name} must be a vector of {width} numbers, as the updates are; got {np.shape(vector)}")
 
     def _check_layout(self, size: int) -> None:
-        width = self.matrix.shape[1] if isinstance(self.matrix, np.ndarray) and self.matrix.ndim == 2 else None
+        width = self._width
         if width is None and self.dimension is None:
             object.__setattr__(self, "dimension", size)
         for thing, length in (("the matrix", width), ("dimension", self.dimension)):
@@ -165,6 +184,8 @@ class Cohort:
         ``{id: (B, M)}`` of every client known to the defense, as before this round.
     layout
         The layers of the model, if the server knows them.
+    global_weights, root_update
+        See :class:`Updates`; None if the server does not pass them on.
     """
 
     ids: tuple[ClientId, ...]
@@ -176,6 +197,8 @@ class Cohort:
     seed: int = 0
     reputation: Mapping[ClientId, tuple[float, float]] = field(default_factory=dict)
     layout: Layout | None = None
+    global_weights: Floats | None = None
+    root_update: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -293,10 +316,45 @@ class Verdict:
     evidence: Evidence = field(default_factory=dict)
     credit: float = 1.0
 
+    def explain(self, facts: Evidence | None = None) -> str:
+        """Return why, in sentences with the numbers and what they are compared with.
+
+        Parameters
+        ----------
+        facts
+            Of the round (``outcome.facts``): some rules have thresholds there. See also :meth:`Outcome.explain`.
+
+        Examples
+        --------
+        >>> print(Verdict(True, "accepted", {"share": 0.052}).explain())
+        Accepted: it makes up 5.2 % of the step.
+        """
+        return explain(self.reason, self.evidence, facts, credit=self.credit)
+
     @property
     def blamed(self) -> bool:
         """Whether this costs reputation: most rejections do, and so may an update that was used for its copies."""
         return self.credit < 0 or (not self.accepted and self.credit > 0)
+
+
+def explain_among(
+    client: ClientId,
+    verdicts: Mapping[ClientId, Verdict],
+    facts: Evidence | None = None,
+    options: Evidence | None = None,
+) -> str:
+    """Return why a client was accepted or rejected, beside the others of the round; see :mod:`mabrfl.explaining`.
+
+    Raises
+    ------
+    ValueError
+        If there is no verdict on this client.
+    """
+    if client not in verdicts:
+        raise ValueError(f"there is no verdict on client {client!r} in this round; there are {len(verdicts)} others")
+    verdict = verdicts[client]
+    accepted = [other.evidence for other in verdicts.values() if other.accepted]
+    return explain(verdict.reason, verdict.evidence, facts, credit=verdict.credit, options=options, accepted=accepted)
 
 
 @dataclass(frozen=True)
@@ -320,6 +378,10 @@ class Outcome:
     round: int
     events: tuple[str, ...] = ()
     facts: Evidence = field(default_factory=dict)
+
+    def explain(self, client: ClientId) -> str:
+        """Return why a client was accepted or rejected, in sentences; its numbers are compared with the others'."""
+        return explain_among(client, self.verdicts, self.facts)
 
     @property
     def accepted(self) -> list[ClientId]:

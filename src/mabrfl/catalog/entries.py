@@ -19,7 +19,8 @@ _THOMPSON, _UNIFORM = "mabrfl.selection.thompson", "mabrfl.selection.uniform"
 _OPTIMIZED, _COLLUDING = "mabrfl.attacks.optimized", "mabrfl.attacks.colluding"
 _INDEPENDENT, _FRAMING = "mabrfl.attacks.independent", "mabrfl.attacks.framing"
 _SYBILS, _WRAPPING = "mabrfl.attacks.sybils", "mabrfl.attacks.wrapping"
-_BACKDOORS = "mabrfl.attacks.backdoor_variants"
+_BACKDOORS, _FAKE = "mabrfl.attacks.backdoor_variants", "mabrfl.attacks.fake_clients"
+_DRIFTING = "mabrfl.attacks.drifting"
 _MODELS, _PRESETS = "mabrfl.simulation.training.models:MODELS", "mabrfl.mab.presets:PRESETS"
 _ORACLE, _LOAD = "mabrfl.simulation.oracle", "mabrfl.simulation.data.library:load"
 _COUNT, _TRUTH = ("attackers",), ("truth",)
@@ -72,10 +73,29 @@ _DEFENSES: Mapping[str, Entry] = {
     "smea": Entry(target="mabrfl.aggregation.covariance:SMEA", label="SMEA", needs=_COUNT),
     "caf": Entry(target="mabrfl.aggregation.covariance:CAF", label="CAF", needs=_COUNT),
     "monna": Entry(target="mabrfl.aggregation.elimination:MoNNA", label="MoNNA", needs=_COUNT),
+    "aksel": Entry(target="mabrfl.aggregation.elimination:Aksel", label="Aksel", needs=_COUNT),
     "cge": Entry(target="mabrfl.aggregation.elimination:CGE", label="CGE", needs=_COUNT),
     "median-of-means": Entry(
         target="mabrfl.aggregation.median_of_means:MedianOfMeans", label="Median of means", needs=_COUNT
     ),
+    "weighted-median": Entry(target="mabrfl.aggregation.weighted_coordinates:WeightedMedian", label="Weighted median"),
+    "weighted-trimmed-mean": Entry(
+        target="mabrfl.aggregation.weighted_coordinates:WeightedTrimmedMean",
+        label="Weighted trimmed mean",
+        needs=_COUNT,
+    ),
+    "robust-learning-rate": Entry(
+        target="mabrfl.aggregation.learning_rates:RobustLearningRate", label="RLR", needs=_COUNT
+    ),
+    "noisy-norm-bound": Entry(target="mabrfl.aggregation.noisy_bound:NoisyNormBound", label="Norm bound + noise"),
+    "flame": Entry(target="mabrfl.aggregation.flame:FLAME", label="FLAME", needs=("model",)),
+    "signguard": Entry(target="mabrfl.aggregation.signguard:SignGuard", label="SignGuard"),
+    "rflbat": Entry(target="mabrfl.aggregation.rflbat:RFLBAT", label="RFLBAT"),
+    "lasa": Entry(target="mabrfl.aggregation.lasa:LASA", label="LASA", needs=("layers",)),
+    "alignins": Entry(target="mabrfl.aggregation.alignins:AlignIns", label="AlignIns", needs=("model",)),
+    "lfighter": Entry(target="mabrfl.aggregation.lfighter:LFighter", label="LFighter", needs=("layers",)),
+    "fldetector": Entry(target="mabrfl.aggregation.fldetector:FLDetector", label="FLDetector"),
+    "fltrust": Entry(target="mabrfl.aggregation.fltrust:FLTrust", label="FLTrust", needs=("root-data",)),
     "foolsgold": Entry(target="mabrfl.aggregation.foolsgold:FoolsGold", label="FoolsGold"),
     "similarity-probe": Entry(
         target="mabrfl.aggregation.averaging:SimilarityProbe",
@@ -115,8 +135,14 @@ _ATTACKS: Mapping[str, Entry] = {
     "min-max": Entry(target=f"{_OPTIMIZED}:MinMax", label="Min-Max"),
     "min-sum": Entry(target=f"{_OPTIMIZED}:MinSum", label="Min-Sum"),
     "ipm": Entry(target=f"{_COLLUDING}:IPM", label="IPM"),
+    "optimal-lie": Entry(target="mabrfl.attacks.optimal:OptimalLIE", label="Optimal LIE"),
+    "optimal-ipm": Entry(target="mabrfl.attacks.optimal:OptimalIPM", label="Optimal IPM"),
+    "fang-krum": Entry(target="mabrfl.attacks.fang:FangKrum", label="Fang (Krum)"),
+    "fang-trim": Entry(target="mabrfl.attacks.fang:FangTrim", label="Fang (trim)"),
     "sign-flip": Entry(target=f"{_INDEPENDENT}:SignFlip", label="Sign flip"),
     "gaussian": Entry(target=f"{_INDEPENDENT}:Gaussian", label="Gaussian"),
+    "nan-sender": Entry(target=f"{_FAKE}:NanSender"),
+    "free-rider": Entry(target=f"{_FAKE}:FreeRider"),
     "mimic": Entry(target="mabrfl.attacks.mimic:Mimic", label="Mimic"),
     "bridge": Entry(target=f"{_FRAMING}:Bridge"),
     "hub": Entry(target=f"{_FRAMING}:Hub"),
@@ -124,6 +150,8 @@ _ATTACKS: Mapping[str, Entry] = {
     "split-sybils": Entry(target=f"{_SYBILS}:SplitSybils"),
     "jittered-sybils": Entry(target=f"{_SYBILS}:JitteredSybils"),
     "orthogonal-drift": Entry(target=f"{_SYBILS}:OrthogonalDrift"),
+    "poisoned-fl": Entry(target=f"{_FAKE}:PoisonedFL", label="PoisonedFL"),
+    "mpaf": Entry(target=f"{_FAKE}:MPAF", label="MPAF"),
     "decoy": Entry(target=f"{_SYBILS}:Decoy"),
     "magnitude": Entry(target=f"{_INDEPENDENT}:Magnitude"),
     "sleeper": Entry(target=f"{_WRAPPING}:Sleeper"),
@@ -131,10 +159,12 @@ _ATTACKS: Mapping[str, Entry] = {
     "whitewash": Entry(target=f"{_WRAPPING}:Whitewash"),
     "braggart": Entry(target=f"{_WRAPPING}:Braggart"),
     "evade": Entry(target="mabrfl.attacks.evading:Evade"),
-    "growing": Entry(target="mabrfl.attacks.drifting:Growing"),
+    "growing": Entry(target=f"{_DRIFTING}:Growing"),
+    "statistical-mimicry": Entry(target=f"{_DRIFTING}:StatisticalMimicry"),
     "backdoor": Entry(target="mabrfl.attacks.backdoor:Backdoor"),
     "dba": Entry(target=f"{_BACKDOORS}:DBA", label="DBA"),
     "model-replacement": Entry(target=f"{_BACKDOORS}:ModelReplacement"),
+    "constrain-and-scale": Entry(target=f"{_BACKDOORS}:ConstrainAndScale"),
     "neurotoxin": Entry(target=f"{_BACKDOORS}:Neurotoxin"),
     "agr-mab-rfl": Entry(target="mabrfl.attacks.tailored:AgrMabRfl"),
     "layer-choosing": Entry(target="mabrfl.attacks.layer_choosing:LayerChoosing"),

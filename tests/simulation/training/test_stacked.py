@@ -115,7 +115,7 @@ def test_a_stack_agrees_with_the_loop_on_other_partitions_and_on_poisoned_data()
     flipped = [3 - dataset.train_labels[part] for part in parts]
     darker = dataset.train_inputs[parts[1]].astype(np.float32) / 500  # not bytes, as the others'
     shards = [Shard(part) for part in parts]
-    shards[1:3] = [Shard(parts[1], darker), Shard(parts[2], None, flipped[2])]
+    shards[1:3] = [Shard(parts[1], darker), Shard(parts[2], None, flipped[2], 0.3)]
     rows = {}
     for name in ("stacked", "loop"):
         with Engine(mlp, dataset, shards, replace(STACKED, engine=name), seed=4) as engine:

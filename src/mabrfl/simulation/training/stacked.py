@@ -30,11 +30,15 @@ _ADAM: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
 
 @dataclass(frozen=True)
 class LocalData:
-    """The data of one client: inputs, labels, and the positions in them of its examples."""
+    """The data of one client: inputs, labels, the positions in them of its examples, and the weight of a constraint.
+
+    ``constraint`` is that of :func:`~mabrfl.simulation.training.local.train_client`.
+    """
 
     inputs: NDArray[Any]
     labels: NDArray[Any]
     examples: NDArray[np.int64]
+    constraint: float = 0.0
 
 
 def width_of(num_examples: int, batch_size: int) -> int:
@@ -139,7 +143,7 @@ def train_stack(
     data
         Of each client, those with the most examples first; all with the same :func:`width_of`.
     weights
-        ``(clients + 1, columns)``: where each client starts, changed in place. The last row only has to be finite.
+        ``(clients + 1, columns)``: where each client starts, changed in place. The last row, where all start, stays.
     optimizer
         With the clients' moments.
 
@@ -151,8 +155,20 @@ def train_stack(
     width = width_of(len(data[0].examples), options.batch_size)
     steps = _Batches(data, options, [generator(seed, "train", round, client) for client in clients], width)
     gradients = torch.zeros_like(weights)
+    constrained = [client for client, one in enumerate(data) if one.constraint]
     for step in range(int(steps.num_steps.max())):
         active = int(np.count_nonzero(steps.num_steps > step))
         batch = steps.of(step, active + 1, model.device)
         model.gradients(weights[: active + 1], batch, out=gradients[: active + 1])
+        for client in constrained:
+            if client < active:
+                _constrain(gradients[client], weights[client] - weights[-1], data[client].constraint)
         optimizer.step(weights[:active], gradients[:active])
+
+
+def _constrain(gradient: Tensor, apart: Tensor, constraint: float) -> None:
+    """Add the gradient of the distance to the start, in place: 0 where the distance is 0."""
+    distance = float(torch.linalg.vector_norm(apart))
+    gradient.mul_(1 - constraint)
+    if distance:
+        gradient.add_(apart, alpha=constraint / distance)

@@ -124,7 +124,7 @@ class Trainer:
         board, model = self._board, StackedModel(self._model.train())
         clients = [int(board.clients.array[position]) for position in positions]
         data = [
-            LocalData(*self._data(client, poisoned=bool(board.poisoned.array[position])))
+            self._data(client, poisoned=bool(board.poisoned.array[position]))
             for client, position in zip(clients, positions, strict=True)
         ]
         weights = model.zeros(len(clients) + 1)
@@ -161,19 +161,20 @@ class Trainer:
     def _train_alone(self, position: int, round_number: int) -> None:
         board = self._board
         client = int(board.clients.array[position])
-        inputs, labels, examples = self._data(client, poisoned=bool(board.poisoned.array[position]))
+        data = self._data(client, poisoned=bool(board.poisoned.array[position]))
         self._load_optimizer(client)
         train_client(
             self._model,
-            inputs,
-            labels,
+            data.inputs,
+            data.labels,
             self._options,
             seed=self._seed,
             round=round_number,
             client=client,
-            examples=examples,
+            examples=data.examples,
             optimizer=self._optimizer,
             channels_last=self._channels_last,
+            constraint=data.constraint,
         )
         row = board.updates.array[position]
         flatten(self._parameters, out=row)
@@ -184,15 +185,15 @@ class Trainer:
         if not board.transient.array[position]:
             self._store_optimizer(client)
 
-    def _data(self, client: int, *, poisoned: bool) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
-        """Return inputs, labels, and the positions in them of the client's examples."""
+    def _data(self, client: int, *, poisoned: bool) -> LocalData:
+        """Return the data that a client trains on."""
         shard, board = self._shards[client], self._board
         if not poisoned:
-            return board.train_inputs.array, board.train_labels.array, shard.indices
+            return LocalData(board.train_inputs.array, board.train_labels.array, shard.indices)
         inputs, labels = shard.poisoned_inputs, shard.poisoned_labels
         inputs = board.train_inputs.array[shard.indices] if inputs is None else inputs
         labels = board.train_labels.array[shard.indices] if labels is None else labels
-        return inputs, labels, np.arange(len(shard))
+        return LocalData(inputs, labels, np.arange(len(shard)), shard.constraint)
 
     def _states(self) -> list[dict[str, Tensor]]:
         assert self._optimizer is not None
