@@ -111,7 +111,7 @@ def cohort(matrix: Any) -> Cohort:
     return Cohort(tuple(range(n)), rows, np.linalg.norm(rows, axis=1), np.ones(n), round=1, population=n)
 
 
-@pytest.mark.parametrize("kind", catalog.KINDS)
+@pytest.mark.parametrize("kind", [*catalog.KINDS, "preaggregators"])
 def test_everything_in_the_catalogue_can_be_imported_and_has_its_line(kind: catalog.Kind) -> None:
     lines = dict(catalog.describe(kind))
     assert set(BUILT_IN[kind]) <= set(lines)

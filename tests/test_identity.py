@@ -222,7 +222,7 @@ def neutral_values() -> dict[str, Any]:
     for preset in PRESETS:
         options = identity_module.neutral_options("defenses", "mab-rfl", preset, {})
         values |= {f"{type(PRESETS[preset]).__name__}.{name}": value for name, value in options.items()}
-    for kind in ("defenses", "selectors", "attacks"):
+    for kind in ("defenses", "selectors", "attacks", "preaggregators"):
         for name in (name for name, entry in catalog.BUILT_IN[kind].items() if not entry.presets):
             place = f"{kind}/{name}, revision {catalog.entry(kind, name).revision}"
             options = identity_module.neutral_options(kind, name, "", {})

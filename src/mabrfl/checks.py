@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from mabrfl.errors import ConfigError, QuorumError, suggest
-from mabrfl.updates import Cohort, Reason, proportional
+from mabrfl.updates import Cohort, Reason
 
 
 def check_whole(name: str, value: Any, *, at_least: int = 0) -> None:
@@ -38,9 +38,9 @@ def check_choice(name: str, value: Any, known: Collection[Any]) -> None:
 
 
 def quorum(
-    rule: str, condition: str, cohort: Cohort, num_malicious: int, *, excess: int, strict: bool
+    rule: str, condition: str, cohort: Cohort, num_malicious: int, *, excess: int, strict: bool, times: int = 2
 ) -> tuple[str, ...]:
-    """Return the event of a broken precondition ``n >= 2f + excess``, or nothing.
+    """Return the event of a broken precondition ``n >= times * f + excess``, or nothing.
 
     Here n is the size of the cohort and f its proportional share of the malicious clients, before
     :meth:`~mabrfl.updates.Cohort.expected_malicious` keeps it below one half.
@@ -51,8 +51,8 @@ def quorum(
         Instead of returning the event, if ``strict``.
     """
     n = len(cohort)
-    f = proportional(n, cohort.population, num_malicious)
-    if n >= 2 * f + excess:
+    f = cohort.proportional(num_malicious)
+    if n >= times * f + excess:
         return ()
     if strict:
         raise QuorumError(f"{rule} needs {condition}; got n={n}, f={f}")

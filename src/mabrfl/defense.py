@@ -5,10 +5,12 @@ The object holds what must survive from round to round; the mathematics is in th
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from mabrfl.rng import ClientId
 from mabrfl.screening.intake import Intake, inspect
 from mabrfl.selection import All
 from mabrfl.updates import (
+    REASONS,
     Candidates,
     Cohort,
     Decision,
@@ -38,6 +41,9 @@ from mabrfl.updates import (
 STATE_FORMAT = 1
 MOST_REJECTED = "most-rejected"
 """Event: more than half of the updates of a round were malformed or rejected."""
+_OWN_REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+_MISPRINT = 0.8
+"""A reason of a rule's own that is more similar than this to one of the package's is a misprint."""
 
 
 @dataclass(frozen=True)
@@ -307,9 +313,20 @@ def _checked(decision: Any, cohort: Cohort) -> Decision:
         if credit.shape != (len(cohort),) or not np.all(np.abs(credit) <= 1):
             raise ConfigError("a rule must give one credit from -1 to 1 per client")
     for reason in decision.reasons or ():
-        if reason not in get_args(Reason):
-            raise ConfigError(f"a rule gave the reason {reason!r}{suggest(str(reason), get_args(Reason))}")
+        if reason not in REASONS:
+            _check_own_reason(reason)
     return decision
+
+
+def _check_own_reason(reason: Any) -> None:
+    """Refuse a rule's own reason that is no word, or that looks like a misprint of one of the package's."""
+    if not isinstance(reason, str) or not _OWN_REASON.fullmatch(reason):
+        raise ConfigError(
+            f"a rule gave the reason {reason!r:.80}; a reason is 'accepted', 'outlier', 'sybil', or a word of at most "
+            "40 lower-case letters, digits and hyphens"
+        )
+    if difflib.get_close_matches(reason, REASONS, n=1, cutoff=_MISPRINT):
+        raise ConfigError(f"a rule gave the reason {reason!r}{suggest(reason, REASONS)}")
 
 
 def _step(decision: Decision, cohort: Cohort) -> Floats:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,10 @@ from mabrfl.layout import Block, Layout, join
 from mabrfl.rng import ClientId, generator, uniforms
 
 Floats = NDArray[np.floating[Any]]
-Reason = Literal["accepted", "sybil", "outlier", "malformed"]
+Reason = str
+"""Why a client was accepted or rejected: one of :data:`REASONS`, or a word of a user's own rule."""
+REASONS = ("accepted", "sybil", "outlier", "malformed")
+"""The reasons of this package; ``malformed`` is given by intake, before any rule."""
 Evidence = Mapping[str, Any]
 
 MAX_ID_LENGTH = 1024
@@ -235,12 +238,16 @@ class Cohort:
         """Return a generator named after the purpose and the round."""
         return generator(self.seed, purpose, self.round)
 
+    def proportional(self, num_malicious: int) -> int:
+        """Return this cohort's share of ``num_malicious`` malicious clients of the population, rounded up."""
+        return proportional(len(self), self.population, num_malicious)
+
     def expected_malicious(self, num_malicious: int) -> int:
         """Return how many clients of this cohort to expect to be malicious if ``num_malicious`` of all clients are.
 
         The share is scaled to the cohort's size, rounded up, and kept below one half.
         """
-        return expected_malicious(len(self), self.population, num_malicious)
+        return max(0, min(self.proportional(num_malicious), (len(self) - 1) // 2))
 
 
 @dataclass(frozen=True)
@@ -259,8 +266,9 @@ class Decision:
     step
         The ``(d,)`` step, for coordinate-wise rules.
     reasons
-        One of ``"accepted"``, ``"sybil"``, ``"outlier"`` per client; all accepted if left out. A client
-        is an outlier if the rule takes it to be malicious, not merely because it was not used.
+        ``"accepted"``, ``"sybil"``, ``"outlier"`` or a word of the rule's own per client; all accepted if left
+        out. Every word but ``"accepted"`` is a rejection: the rule takes the client to be malicious. A client
+        that is merely not used is accepted.
     evidence
         One mapping of plain numbers and strings per client: why.
     credit

@@ -293,6 +293,29 @@ def combine(weights: NDArray[Any], matrix: Floats) -> Floats:
     return step
 
 
+def mix(weights: NDArray[np.float64], matrix: Floats) -> Floats:
+    """Return several weighted sums of rows, ``W @ X``, in the rows' own precision.
+
+    Examples
+    --------
+    >>> mix(np.array([[0.5, 0.5]]), np.array([[1.0, 2.0], [3.0, 6.0]]))
+    array([[2., 4.]])
+    """
+    mixed = np.empty((len(weights), matrix.shape[1]), dtype=matrix.dtype)
+    low, high = _SAFE_WEIGHTS
+    used = np.abs(weights[weights != 0])
+    ordinary = bool(np.all((used > low) & (used < high)))
+    scale = weights.astype(matrix.dtype) if ordinary else weights
+
+    def visit(columns: slice) -> None:
+        part = matrix[:, columns] if ordinary else matrix[:, columns].astype(np.float64)
+        with np.errstate(over="ignore"):
+            mixed[:, columns] = scale @ part
+
+    each_slice(matrix.shape[1], visit)
+    return mixed
+
+
 def fold(
     memory: Floats,
     rows: NDArray[np.intp],

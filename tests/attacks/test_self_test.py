@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mabrfl.attacks import (
+    DBA,
     IPM,
     LIE,
     AgrKrum,
@@ -16,15 +17,19 @@ from mabrfl.attacks import (
     Backdoor,
     Bridge,
     Decoy,
+    Evade,
     Frame,
     Gaussian,
+    Growing,
     Hub,
     JitteredSybils,
     LabelFlip,
+    LayerChoosing,
     Magnitude,
     Mimic,
     MinMax,
     MinSum,
+    Neurotoxin,
     OnOff,
     OrthogonalDrift,
     SignFlip,
@@ -63,6 +68,9 @@ SEEDS = (100, 101)
         (OnOff(inner=SignFlip()), 20),
         (Whitewash(), 45),
         (AgrMabRfl(), 60),
+        (Growing(growth=0.3), 20),
+        (Evade(), 20),
+        (LayerChoosing(), 60),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -74,8 +82,9 @@ def test_attack_costs_plain_averaging_that_many_points_of_accuracy(attack, at_le
     assert strength.inactive_rounds == 0
 
 
-def test_a_backdoor_hurts_by_what_it_achieves_and_not_by_the_accuracy():
-    strength = attack_strength(Backdoor(), repeats=2, seed=SEEDS[0])
+@pytest.mark.parametrize("attack", [Backdoor(), DBA(), Neurotoxin()], ids=lambda value: type(value).__name__)
+def test_a_backdoor_hurts_by_what_it_achieves_and_not_by_the_accuracy(attack):
+    strength = attack_strength(attack, repeats=2, seed=SEEDS[0])
     assert strength.verdict == "hurts"
     assert strength.drop < 0
     assert strength.success > 95

@@ -8,6 +8,7 @@ import pytest
 from helpers import random_rows
 from mabrfl import attacks
 from mabrfl.attacks import (
+    DBA,
     IPM,
     LIE,
     AgrKrum,
@@ -17,16 +18,21 @@ from mabrfl.attacks import (
     Braggart,
     Bridge,
     Decoy,
+    Evade,
     Frame,
     Gaussian,
+    Growing,
     Hub,
     JitteredSybils,
     Knowledge,
     LabelFlip,
+    LayerChoosing,
     Magnitude,
     Mimic,
     MinMax,
     MinSum,
+    ModelReplacement,
+    Neurotoxin,
     OnOff,
     OrthogonalDrift,
     SignFlip,
@@ -79,6 +85,14 @@ ATTACKS: dict[str, Attack] = {
     "on-off-label-flip": OnOff(inner=LabelFlip()),
     "backdoor": Backdoor(size=1, share=1.0, target=3),
     "backdoor-boost": Backdoor(size=1, share=1.0, boost=25.0),
+    "dba": DBA(size=1, share=1.0, target=3),
+    "model-replacement": ModelReplacement(size=1, share=1.0),
+    "neurotoxin": Neurotoxin(size=1, share=1.0),
+    "growing": Growing(),
+    "growing-orthogonal": Growing(direction="orthogonal"),
+    "evade": Evade(),
+    "evade-label-flip": Evade(inner=LabelFlip(), horizon=2),
+    "layer-choosing": LayerChoosing(),
     "agr-mab-rfl": AgrMabRfl(),
     "agr-mab-rfl-random": AgrMabRfl(side="random", cosines=[0.2], noise="fixed"),
     "whitewash": Whitewash(),
@@ -164,10 +178,10 @@ def test_the_first_line_of_the_docstring_describes_it_in_one_line(attack):
 
 @each
 def test_poison_is_only_for_attacks_on_data(attack):
-    inputs, labels = np.full((4, 2), 0.5), np.array([0, 1, 2, 3])
+    inputs, labels = np.full((4, 4), 0.5), np.array([0, 1, 2, 3])
     new_inputs, new_labels = attack.poison(inputs, labels, num_classes=4, rng=np.random.default_rng(0))
     assert (new_labels.tolist() != labels.tolist()) == attack.poisons
     assert (inputs == 0.5).all()
     if not isinstance(attack, Backdoor):
         np.testing.assert_array_equal(new_inputs, inputs)
-    assert attack.poisoned_at(1) == attack.poisons
+    assert attack.poisoned_at(1) == (attack.poisons and (not isinstance(attack, Wrapper) or attack.active_at(1)))

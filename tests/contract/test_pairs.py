@@ -28,6 +28,10 @@ DEFENSES = [
 ]
 
 
+OPTIONS: dict[str, dict[str, Any]] = {"smea": {"search": "greedy"}}
+"""The exact search of SMEA is for few clients: 5,200,300 subsets here."""
+
+
 class RandomEngine:
     """Trains in no time: an update is a common course and noise; on poisoned data, the way back."""
 
@@ -48,7 +52,15 @@ class RandomEngine:
 
 
 def rounds_of(attack: str, share: float, **defense: str) -> list[Any]:
-    config = RunConfig(attack=attack, attackers=share, dataset="digits", clients=CLIENTS, rounds=ROUNDS, **defense)
+    config = RunConfig(
+        attack=attack,
+        attackers=share,
+        dataset="digits",
+        clients=CLIENTS,
+        rounds=ROUNDS,
+        defense_options=OPTIONS.get(defense["defense"], {}),
+        **defense,
+    )
     shield = defense_of(resolve(config))
     liars = choose_attackers(CLIENTS, int(CLIENTS * share), seed=0) if attack != "none" else frozenset()
     engine: Any = RandomEngine()

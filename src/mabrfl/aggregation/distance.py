@@ -64,6 +64,37 @@ def krum_scores(
     return np.asarray(np.sum(nearest ** (power / 2), axis=1))
 
 
+def repeated_krum(
+    squared_distances: NDArray[np.float64],
+    num_malicious: int,
+    count: int,
+    *,
+    neighbours: Neighbours = "n-f-2",
+    power: Power = 2,
+    ties: Literal["index", "nearest"] = "index",
+) -> NDArray[np.intp]:
+    """Return ``count`` rows: Krum's choice is set aside, then Krum's choice among the others, and so on.
+
+    When a single neighbour counts, two rows that are each other's nearest have the same score. Of equal scores the
+    lower index wins (``ties="index"``), or the row with the least sum of squared distances to all that are left.
+
+    Examples
+    --------
+    >>> points = np.array([0.0, 1.0, 3.0, 10.0])
+    >>> repeated_krum((points[:, None] - points) ** 2, 0, 2)
+    array([1, 0])
+    """
+    left = np.arange(len(squared_distances))
+    chosen: list[int] = []
+    while len(chosen) < count:
+        part = squared_distances[np.ix_(left, left)]
+        scores = krum_scores(part, num_malicious, neighbours=neighbours, power=power)
+        best = int(np.argmin(scores) if ties == "index" else np.lexsort((part.sum(axis=1), scores))[0])
+        chosen.append(int(left[best]))
+        left = np.delete(left, best)
+    return np.array(chosen, dtype=np.intp)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Krum:
     """Krum (Blanchard et al., NeurIPS 2017): the step is the one update with the lowest score.
@@ -156,13 +187,7 @@ class MultiKrum:
     def _repeated(self, squared_distances: NDArray[np.float64], f: int) -> NDArray[np.intp]:
         n = len(squared_distances)
         wanted = min(self.num_selected or n, max(n - 2 * f - 2, 1))
-        left = np.arange(n)
-        chosen: list[int] = []
-        while len(chosen) < wanted:
-            best = int(np.argmin(self._scores(squared_distances[np.ix_(left, left)], f)))
-            chosen.append(int(left[best]))
-            left = np.delete(left, best)
-        return np.array(chosen, dtype=np.intp)
+        return repeated_krum(squared_distances, f, wanted, neighbours=self.neighbours, power=self.power)
 
 
 def faba_removals(gram: NDArray[np.float64], num_removed: int, removal: Removal = "iterative") -> list[int]:

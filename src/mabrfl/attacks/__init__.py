@@ -18,8 +18,13 @@ attack                                  knowledge    updates of the attackers
 :class:`Sleeper`, :class:`OnOff`        the inner's  honest updates in some rounds, another attack in the others
 :class:`Whitewash`                      the inner's  another attack, under a new identity after each rejection
 :class:`Braggart`                       the inner's  another attack, with false numbers of examples
-:class:`Backdoor`                       agnostic     training on pictures with a mark, each its own
+:class:`Evade`                          the inner's  another attack or honest updates, as a search finds best
+:class:`Growing`                        partial      honest updates, and a push that grows from nothing
+:class:`Backdoor`, :class:`DBA`         agnostic     training on pictures with a mark, or with a part of it
+:class:`ModelReplacement`               agnostic     the same, long enough to replace the averaged model
+:class:`Neurotoxin`                     agnostic     the same, without the coordinates that the model moves most
 :class:`AgrMabRfl`                      full         the most harmful rows that a copy of the real defense accepts
+:class:`LayerChoosing`                  full         a push in those layers in which the real defense accepts it
 ======================================= ============ ==============================================
 
 Start with :class:`Attack` to write one of your own. :mod:`mabrfl.attacks.selftest` measures the harm of an attack
@@ -27,11 +32,15 @@ to plain averaging.
 """
 
 from mabrfl.attacks.backdoor import Backdoor
+from mabrfl.attacks.backdoor_variants import DBA, ModelReplacement, Neurotoxin
 from mabrfl.attacks.base import Attack, as_attack, craft
 from mabrfl.attacks.colluding import IPM, LIE, lie_factor
 from mabrfl.attacks.data_poisoning import LabelFlip
+from mabrfl.attacks.drifting import Growing
+from mabrfl.attacks.evading import Evade
 from mabrfl.attacks.framing import Bridge, Frame, Hub
 from mabrfl.attacks.independent import Gaussian, Magnitude, SignFlip
+from mabrfl.attacks.layer_choosing import LayerChoosing
 from mabrfl.attacks.mimic import Mimic
 from mabrfl.attacks.optimized import AgrKrum, MinMax, MinSum
 from mabrfl.attacks.sybils import Decoy, JitteredSybils, OrthogonalDrift, SplitSybils
@@ -40,6 +49,7 @@ from mabrfl.attacks.view import AttackerView, Knowledge, Secrets
 from mabrfl.attacks.wrapping import Braggart, OnOff, Sleeper, Whitewash, Wrapper
 
 __all__ = [
+    "DBA",
     "IPM",
     "LIE",
     "AgrKrum",
@@ -50,16 +60,21 @@ __all__ = [
     "Braggart",
     "Bridge",
     "Decoy",
+    "Evade",
     "Frame",
     "Gaussian",
+    "Growing",
     "Hub",
     "JitteredSybils",
     "Knowledge",
     "LabelFlip",
+    "LayerChoosing",
     "Magnitude",
     "Mimic",
     "MinMax",
     "MinSum",
+    "ModelReplacement",
+    "Neurotoxin",
     "OnOff",
     "OrthogonalDrift",
     "Secrets",

@@ -5,13 +5,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mabrfl.layout import Layout
 from mabrfl.rng import generator
 from mabrfl.updates import Floats
 
 Labels = NDArray[np.int64]
 
 CLASSES, FEATURES, HIDDEN = 10, 64, 32
-WIDTH = FEATURES * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES
+LAYOUT = Layout(
+    [
+        ("first.weight", (FEATURES, HIDDEN)),
+        ("first.bias", (HIDDEN,)),
+        ("second.weight", (HIDDEN, CLASSES)),
+        ("second.bias", (CLASSES,)),
+    ]
+)
+WIDTH = LAYOUT.size
 EPOCHS, BATCH, STEP_SIZE = 3, 16, 0.2
 
 

@@ -19,6 +19,13 @@ from mabrfl.updates import Floats
 Corner = Literal["top-left", "top-right", "bottom-left", "bottom-right"]
 
 
+def in_corner(mark: NDArray[np.bool_], corner: Corner) -> NDArray[np.bool_]:
+    """Return a mark that is in the top left corner, mirrored into another."""
+    rows = slice(None, None, 1 if corner.startswith("top") else -1)
+    columns = slice(None, None, 1 if corner.endswith("left") else -1)
+    return mark[rows, columns]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Backdoor(Attack):
     r"""Backdoor: attackers train on some pictures with a small bright square, all labelled as one class.
@@ -76,17 +83,20 @@ class Backdoor(Attack):
         value = self.value if self.value is not None else 255 if whole else 1
         if whole and (value != int(value) or value > np.iinfo(inputs.dtype).max):
             raise ConfigError(f"value must be a whole number up to {np.iinfo(inputs.dtype).max}; got {value}")
-        result, m = inputs.copy(), self.size
-        room = min(inputs.shape[-2:]) if inputs.ndim > 2 else inputs.shape[-1] // m
-        if m > room:
-            raise ConfigError(f"size {m} is too large for inputs of shape {inputs.shape[1:]}")
-        if inputs.ndim <= 2:
-            result[:, : m * m] = value
-            return result
-        rows = slice(m) if self.corner.startswith("top") else slice(-m, None)
-        columns = slice(m) if self.corner.endswith("left") else slice(-m, None)
-        result[..., rows, columns] = value
+        result = inputs.copy()
+        result[..., self.mask(inputs.shape[1:])] = value
         return result
+
+    def mask(self, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Return where the mark is in an input of this shape: over its last two axes, or over its features."""
+        m = self.size
+        if m > (min(shape[-2:]) if len(shape) > 1 else shape[-1] // m):
+            raise ConfigError(f"size {m} is too large for inputs of shape {shape}")
+        if len(shape) == 1:
+            return np.arange(shape[0]) < m * m
+        square = np.zeros(shape[-2:], dtype=bool)
+        square[:m, :m] = True
+        return in_corner(square, self.corner)
 
     def poison(
         self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int, rng: np.random.Generator
@@ -108,12 +118,17 @@ class Backdoor(Attack):
         return self.marked(inputs[others]), np.full(int(others.sum()), self.target, dtype=labels.dtype)
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
-        """Return the updates of training on the marked pictures, times ``boost``."""
-        own = view.own_updates
-        if own is None or self.boost == 1:
+        """Return the updates of training on the marked pictures, times ``factor``."""
+        own, factor = view.own_updates, self.factor(view)
+        if own is None or factor == 1:
             return own
         with np.errstate(over="ignore"):
-            return bounded(own * own.dtype.type(self.boost), own.dtype)
+            return bounded(own * own.dtype.type(factor), own.dtype)
+
+    def factor(self, view: AttackerView) -> float:
+        """Return the factor on the updates of this round."""
+        del view
+        return self.boost
 
     def _check_target(self, num_classes: int) -> None:
         if self.target >= num_classes:

@@ -24,7 +24,7 @@ class Attack:
     Attributes
     ----------
     knowledge
-        The knowledge that the attack needs. Its view holds no more than that.
+        The knowledge that the attack needs, or its word (``"partial"``). Its view holds no more than that.
     trains
         Whether the attackers train locally (``view.own_updates``); False saves the time. See also ``trains_at``.
     poisons
@@ -45,6 +45,14 @@ class Attack:
         """Return the poisoned form of one attacker's training data; the given arrays are not changed."""
         del num_classes, rng
         return inputs, labels
+
+    def poisoner(self, place: int, /) -> Attack:
+        """Return the attack whose ``poison`` an attacker uses; itself by default.
+
+        ``place`` counts the adversary's clients from 0, in canonical order: for clients that divide their work.
+        """
+        del place
+        return self
 
     def trains_at(self, round_number: int, /) -> bool:
         """Whether the attackers train locally in this round."""
@@ -91,6 +99,7 @@ class Attack:
 
 _HOOKS = (
     "poison",
+    "poisoner",
     "poisoned_at",
     "trains_at",
     "goal",
@@ -141,6 +150,7 @@ def as_attack(candidate: Any) -> Attack:
     'agnostic'
     """
     if isinstance(candidate, Attack):
+        object.__setattr__(candidate, "knowledge", _knowledge(candidate))  # a class may declare it by its word
         return candidate
     if isinstance(candidate, type):
         raise ConfigError(f"an attack must be an object, not a class: write {candidate.__name__}(...)")

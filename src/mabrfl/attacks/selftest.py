@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mabrfl.attacks._network import CLASSES, Labels, initial_weights, predicted, train
+from mabrfl.attacks._network import CLASSES, LAYOUT, Labels, initial_weights, predicted, train
 from mabrfl.attacks.base import Attack, FunctionAttack, as_attack, craft
 from mabrfl.attacks.view import AttackerView, Secrets
 from mabrfl.checks import check_positive, check_whole
@@ -239,6 +239,7 @@ def _attacked(
         knowledge=attack.knowledge,
         global_weights=weights,
         last_step=last_step,
+        layout=LAYOUT,
         own_updates=updates[list(attackers)] if attack.trains_at(number) else None,
         seed=setting.seed,
         secrets=Secrets(benign, honest, "fedavg-uniform", rehearse),
@@ -270,8 +271,8 @@ def _federation(setting: SmallFederation) -> tuple[Floats, Labels, Floats, Label
 
 def _poisoned(attack: Attack, setting: SmallFederation, inputs: Floats, labels: Labels) -> tuple[Floats, Labels]:
     inputs, labels = inputs.copy(), labels.copy()
-    for client in setting.attackers:
+    for place, client in enumerate(setting.attackers):
         rng = generator(setting.seed, "poison", client)
-        own = attack.poison(inputs[client].copy(), labels[client].copy(), num_classes=CLASSES, rng=rng)
+        own = attack.poisoner(place).poison(inputs[client].copy(), labels[client].copy(), num_classes=CLASSES, rng=rng)
         inputs[client], labels[client] = own
     return inputs, labels

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl.errors import KnowledgeError
+from mabrfl.layout import Layout
 from mabrfl.rng import ClientId, generator, uniforms
 from mabrfl.updates import Floats, Outcome
 
@@ -89,6 +90,8 @@ class AttackerView:
         ``(d,)`` the public model.
     last_step
         ``(d,)`` difference of the last two public models; None in the first round.
+    layout
+        The layers of the public model; None if they are not known.
     own_updates
         ``(a, d)`` updates of the attackers' local training, on poisoned data if the attack poisons data; None if
         the attack does not train.
@@ -110,6 +113,7 @@ class AttackerView:
     own_updates: Floats | None = field(default=None, repr=False)
     seed: int = 0
     controlled: tuple[ClientId, ...] = ()
+    layout: Layout | None = field(default=None, repr=False)
     secrets: InitVar[Secrets | None] = None
 
     def __post_init__(self, secrets: Secrets | None) -> None:

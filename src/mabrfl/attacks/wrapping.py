@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -60,6 +61,12 @@ class Wrapper(Attack):
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the inner attack's poisoned data."""
         return self.inner.poison(inputs, labels, num_classes=num_classes, rng=rng)
+
+    def poisoner(self, place: int, /) -> Attack:
+        """Return this attack around the inner attack's poisoner."""
+        twin = copy.copy(self)
+        twin.inner = self.inner.poisoner(place)
+        return twin
 
     def poisoned_at(self, round_number: int, /) -> bool:
         """Whether the attackers train on poisoned data in this round."""

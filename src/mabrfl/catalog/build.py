@@ -6,9 +6,10 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from mabrfl.aggregation.mixing import PreAggregated
 from mabrfl.catalog.entries import BUILT_IN
 from mabrfl.catalog.names import entry, known_name, resolve_name
-from mabrfl.catalog.options import make
+from mabrfl.catalog.options import before_names, make, share_options
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, DatasetError, MabRflError, extra_needed
 from mabrfl.protocols import Stateful
@@ -18,6 +19,7 @@ from mabrfl.updates import Outcome, Updates
 if TYPE_CHECKING:
     from torch import nn
 
+    from mabrfl.aggregation.mixing import PreAggregator
     from mabrfl.attacks import Attack
     from mabrfl.protocols import Rule, Selector
     from mabrfl.simulation.data.dataset import Dataset
@@ -46,6 +48,31 @@ def build_rule(
     return rule
 
 
+def build_before(
+    names: Sequence[str],
+    options: Mapping[str, Any] = _NONE,
+    *,
+    num_malicious: int = 0,
+    num_clients: int = 0,
+    seed: int = 0,
+) -> list[PreAggregator]:
+    """Return pre-aggregators; each option goes to every one of them that has it."""
+    context = {"num_malicious": num_malicious, "num_clients": num_clients, "seed": seed}
+    shared = share_options(names, options)
+    return [_callable("pre-aggregator", name, make("preaggregators", name, own, context)) for name, own in shared]
+
+
+def check_before(defense: str, names: Sequence[str], options: Mapping[str, Any] = _NONE) -> None:
+    """Refuse pre-aggregators in front of a defense that judges each client by its own updates over the rounds."""
+    if options and not names:
+        raise ConfigError(f"before_options need a pre-aggregator; got {sorted(options)} and none")
+    if names and entry("defenses", defense).presets:
+        raise ConfigError(
+            f"defense '{defense}' judges each client by its own updates and takes no pre-aggregator; "
+            f"got before = '{'+'.join(names)}'"
+        )
+
+
 def build_selector(name: str, options: Mapping[str, Any] = _NONE, *, num_clients: int = 0, seed: int = 0) -> Selector:
     """Return a selector: a class is instantiated, a plain function ``candidates -> ids`` will do too."""
     context = {"num_clients": num_clients, "seed": seed}
@@ -69,6 +96,8 @@ def build_defense(
     defense: str,
     selector: str | Selector | None = None,
     *,
+    before: str | Sequence[str] = "",
+    before_options: Mapping[str, Any] = _NONE,
     defense_options: Mapping[str, Any] = _NONE,
     selector_options: Mapping[str, Any] = _NONE,
     preset: str | None = None,
@@ -85,6 +114,9 @@ def build_defense(
         See ``mabrfl list defenses``; options are checked against the constructor.
     selector, selector_options
         A name, or a selector that is made already; the defense's own by default.
+    before, before_options
+        Pre-aggregators in order, as a list or as text (``"bucketing+nnm"``), and their options. Only for a defense
+        that is a rule.
     preset, dataset
         Of a defense that has presets; see :class:`mabrfl.MabRfl`.
     num_malicious, num_clients, seed
@@ -102,6 +134,8 @@ def build_defense(
         raise ConfigError("selector_options are for a selector that is a name of the catalogue")
     else:
         chosen = selector
+    steps = before_names(before)
+    check_before(name, steps, before_options)
     presets = {"preset": preset, "dataset": dataset}
     presets = {key: value for key, value in presets.items() if value is not None}
     if entry("defenses", name).presets:
@@ -113,11 +147,17 @@ def build_defense(
     context = {"num_malicious": num_malicious, "num_clients": num_clients, "seed": seed}
     made = make("defenses", name, defense_options, context)
     if callable(getattr(made, "select", None)) and callable(getattr(made, "aggregate", None)):
+        if steps:
+            raise ConfigError(f"defense '{name}' is no rule; it takes no pre-aggregator, but got '{'+'.join(steps)}'")
         if selector is not None:
             got = f", but got '{selector}'" if isinstance(selector, str) else ""
             raise ConfigError(f"defense '{name}' selects clients itself; it takes no selector{got}")
         return cast("Defense", made if callable(getattr(made, "combine", None)) else OneStepDefense(made, name))
-    return Defense(_callable("defense", name, made), selector=chosen, seed=seed, name=name)
+    rule: Rule = _callable("defense", name, made)
+    if steps:
+        rule = PreAggregated(rule, build_before(steps, before_options, **context))
+        name = "+".join((*steps, name))
+    return Defense(rule, selector=chosen, seed=seed, name=name)
 
 
 class OneStepDefense:

@@ -14,10 +14,12 @@ from mabrfl.catalog.kinds import Conditions, DatasetDefaults, Entry, Kind
 
 _AVERAGING, _DISTANCE = "mabrfl.aggregation.averaging", "mabrfl.aggregation.distance"
 _COORDINATEWISE, _CLIPPING = "mabrfl.aggregation.coordinatewise", "mabrfl.aggregation.clipping"
+_BEFORE = "mabrfl.aggregation.preaggregators"
 _THOMPSON, _UNIFORM = "mabrfl.selection.thompson", "mabrfl.selection.uniform"
 _OPTIMIZED, _COLLUDING = "mabrfl.attacks.optimized", "mabrfl.attacks.colluding"
 _INDEPENDENT, _FRAMING = "mabrfl.attacks.independent", "mabrfl.attacks.framing"
 _SYBILS, _WRAPPING = "mabrfl.attacks.sybils", "mabrfl.attacks.wrapping"
+_BACKDOORS = "mabrfl.attacks.backdoor_variants"
 _MODELS, _PRESETS = "mabrfl.simulation.training.models:MODELS", "mabrfl.mab.presets:PRESETS"
 _ORACLE, _LOAD = "mabrfl.simulation.oracle", "mabrfl.simulation.data.library:load"
 _COUNT, _TRUTH = ("attackers",), ("truth",)
@@ -64,11 +66,29 @@ _DEFENSES: Mapping[str, Entry] = {
         line="Geometric median (RFA; Pillutla et al., IEEE TSP 2022): the point with the least sum of distances.",
         label="Geometric median",
     ),
+    "bulyan": Entry(target="mabrfl.aggregation.bulyan:Bulyan", label="Bulyan", needs=_COUNT),
+    "meamed": Entry(target=f"{_COORDINATEWISE}:Meamed", label="Meamed", needs=_COUNT),
+    "mda": Entry(target="mabrfl.aggregation.minimum_diameter:MDA", label="MDA", needs=_COUNT),
+    "smea": Entry(target="mabrfl.aggregation.covariance:SMEA", label="SMEA", needs=_COUNT),
+    "caf": Entry(target="mabrfl.aggregation.covariance:CAF", label="CAF", needs=_COUNT),
+    "monna": Entry(target="mabrfl.aggregation.elimination:MoNNA", label="MoNNA", needs=_COUNT),
+    "cge": Entry(target="mabrfl.aggregation.elimination:CGE", label="CGE", needs=_COUNT),
+    "median-of-means": Entry(
+        target="mabrfl.aggregation.median_of_means:MedianOfMeans", label="Median of means", needs=_COUNT
+    ),
+    "foolsgold": Entry(target="mabrfl.aggregation.foolsgold:FoolsGold", label="FoolsGold"),
     "similarity-probe": Entry(
         target="mabrfl.aggregation.averaging:SimilarityProbe",
         line="No defense, only a measurement: federated averaging that reports how alike the updates are (Fig. 1b).",
         label="SimilarityProbe",
     ),
+}
+
+_PREAGGREGATORS: Mapping[str, Entry] = {
+    "nnm": Entry(target=f"{_BEFORE}:NNM", label="NNM", needs=_COUNT),
+    "bucketing": Entry(target=f"{_BEFORE}:Bucketing", label="Bucketing"),
+    "norm-bound": Entry(target=f"{_BEFORE}:NormBound", label="Norm bound"),
+    "arc": Entry(target=f"{_BEFORE}:ARC", label="ARC", needs=_COUNT),
 }
 
 _SELECTORS: Mapping[str, Entry] = {
@@ -110,8 +130,14 @@ _ATTACKS: Mapping[str, Entry] = {
     "on-off": Entry(target=f"{_WRAPPING}:OnOff"),
     "whitewash": Entry(target=f"{_WRAPPING}:Whitewash"),
     "braggart": Entry(target=f"{_WRAPPING}:Braggart"),
+    "evade": Entry(target="mabrfl.attacks.evading:Evade"),
+    "growing": Entry(target="mabrfl.attacks.drifting:Growing"),
     "backdoor": Entry(target="mabrfl.attacks.backdoor:Backdoor"),
+    "dba": Entry(target=f"{_BACKDOORS}:DBA", label="DBA"),
+    "model-replacement": Entry(target=f"{_BACKDOORS}:ModelReplacement"),
+    "neurotoxin": Entry(target=f"{_BACKDOORS}:Neurotoxin"),
     "agr-mab-rfl": Entry(target="mabrfl.attacks.tailored:AgrMabRfl"),
+    "layer-choosing": Entry(target="mabrfl.attacks.layer_choosing:LayerChoosing"),
     "silent": Entry(
         target=f"{_ORACLE}:Silent",
         line="For comparison: attackers send nothing, as if the server knew who attacks and discarded their updates.",
@@ -206,6 +232,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Entry]] = {
     "models": _with_labels(_NETWORKS),
     "datasets": _with_labels(_DATASETS),
     "presets": _with_labels(_OF_MAB_RFL),
+    "preaggregators": _with_labels(_PREAGGREGATORS),
     "observers": {},
 }
 

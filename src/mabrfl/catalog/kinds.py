@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-Kind = Literal["defenses", "selectors", "attacks", "models", "datasets", "presets", "observers"]
-KINDS: tuple[Kind, ...] = get_args(Kind)[:-1]
-"""The kinds that the settings of a run name; observers are no part of them."""
+Kind = Literal["defenses", "selectors", "attacks", "models", "datasets", "presets", "preaggregators", "observers"]
+KINDS: tuple[Kind, ...] = get_args(Kind)[:-2]
+"""The kinds of which a run names one each. Pre-aggregators may be several or none; observers are no setting."""
 SINGULAR: Mapping[Kind, str] = {
     "defenses": "defense",
     "selectors": "selector",
@@ -16,6 +16,7 @@ SINGULAR: Mapping[Kind, str] = {
     "models": "model",
     "datasets": "data set",
     "presets": "preset",
+    "preaggregators": "pre-aggregator",
     "observers": "observer",
 }
 NEEDS: Mapping[str, str] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,44 @@ def complete_options(kind: Kind, name: str, options: Mapping[str, Any]) -> dict[
     }
     nested = {} if inner is None else {"inner": inner.name, **complete_options(kind, inner.name, inner.options)}
     return {**nested, **defaults, **own.fixed, **options}
+
+
+def before_names(before: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the pre-aggregators of a run, in order: of a list, or of a text in which ``+`` stands between them.
+
+    Examples
+    --------
+    >>> before_names("bucketing+nnm"), before_names("")
+    (('bucketing', 'nnm'), ())
+    """
+    names = before.split("+") if isinstance(before, str) else before
+    return tuple(known_name("preaggregators", name.strip()) for name in names if before)
+
+
+def complete_before(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return these options of pre-aggregators and the defaults of all others.
+
+    Raises
+    ------
+    ConfigError
+        If no pre-aggregator has such an option, or one is missing or has the wrong type.
+    """
+    complete: dict[str, Any] = {}
+    for name, own in share_options(names, options):
+        complete = {**complete_options("preaggregators", name, own), **complete}
+    return complete
+
+
+def share_options(names: Sequence[str], options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return each pre-aggregator with those of the options that it has; refuse an option that none has."""
+    known = {name: parameters_of(resolve_name("preaggregators", name)) for name in names}
+    for option in options:
+        if not any(option in parameters for parameters in known.values()):
+            hint = suggest(option, sorted({each for parameters in known.values() for each in parameters} - CONTEXT))
+            raise ConfigError(
+                f"before_options.{option}: none of {'+'.join(names) or 'no pre-aggregators'} has it{hint}"
+            )
+    return [(name, {key: value for key, value in options.items() if key in known[name]}) for name in names]
 
 
 def make(kind: Kind, name: str, options: Mapping[str, Any], context: Mapping[str, Any]) -> Any:
@@ -160,7 +198,8 @@ def check_options(
     hints: Mapping[str, Any] | None = None,
 ) -> None:
     """Refuse options that do not exist, come from elsewhere, have the wrong type, or are missing."""
-    what, section = f"{SINGULAR[kind]} '{name}'", f"{SINGULAR[kind]}_options"
+    what = f"{SINGULAR[kind]} '{name}'"
+    section = "before_options" if kind == "preaggregators" else f"{SINGULAR[kind]}_options"
     known = [parameter for parameter in parameters if parameter not in CONTEXT]
     for option, value in options.items():
         if option in CONTEXT and option in parameters:

@@ -27,7 +27,7 @@ COMMANDS = {
     ),
     "list": (
         "listing:listing",
-        "Show the defenses, selectors, attacks, models, data sets, presets and observers, with one line each.",
+        "Show the defenses, pre-aggregators, selectors, attacks, models, data sets, presets and observers.",
     ),
     "audit": ("audit:app", "Check and read the audit of a Flower strategy."),
     "data": ("data:app", "List, fetch and check the data sets."),

@@ -76,7 +76,8 @@ def show(
 
     if format_ not in ("table", "jsonl"):
         raise ConfigError(f"--format must be table or jsonl; got '{format_}'")
-    rows, problem = _read(_file(place))
+    file = _file(place)
+    rows, problem = _read(file)
     wanted = [row for row in rows if round_number is None or row.get("round") == round_number]
     wanted = wanted if client is None else _of_client(wanted, client)
     shown = [row for row in wanted if all_ or not row.get("undone")]
@@ -88,7 +89,7 @@ def show(
     if len(shown) < len(wanted):
         hidden = len(wanted) - len(shown)
         typer.echo(f"{hidden} rows more were undone when the run went back to a saved state; see --all", err=True)
-    if problem is not None and not _being_written(_file(place)):
+    if problem is not None and not _being_written(file):
         raise problem
 
 
@@ -101,8 +102,14 @@ def _being_written(file: Path) -> bool:
 
 def _file(place: Path) -> Path:
     from mabrfl.recording.audit import AUDIT
+    from mabrfl.recording.folder import ROUNDS, shown
 
-    return place / AUDIT if place.is_dir() else place
+    file = place / AUDIT if place.is_dir() else place
+    if not file.is_file() and (place / ROUNDS).is_file():
+        raise StateError(f"{shown(place)} is the folder of a run, which has no audit; try: mabrfl explain {place}")
+    if not file.is_file():
+        raise StateError(f"there is no audit at {shown(file)}")
+    return file
 
 
 def _running(folder: Path) -> bool:

@@ -35,6 +35,7 @@ def resolve(config: RunConfig) -> ResolvedConfig:
     for kind in catalog.KINDS:
         key = kind.removesuffix("s")
         filled[key] = catalog.known_name(kind, filled[key])
+    filled["before"] = "+".join(catalog.before_names(config.before))
     filled["clients"] = config.clients or defaults.clients
     filled["rounds"] = config.rounds or defaults.rounds
     filled["workers"] = config.workers or available_cores()
@@ -104,6 +105,9 @@ def _fill_options(filled: dict[str, Any]) -> None:
     else:
         defense = catalog.complete_options("defenses", filled["defense"], defense)
     filled["defense_options"], filled["selector_options"] = defense, complete
+    before = catalog.before_names(filled["before"])
+    catalog.check_before(filled["defense"], before, filled["before_options"])
+    filled["before_options"] = catalog.complete_before(before, filled["before_options"])
     filled["attack_options"] = catalog.complete_options("attacks", filled["attack"], filled["attack_options"])
 
 

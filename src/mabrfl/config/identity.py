@@ -41,6 +41,7 @@ _OPTIONS: Mapping[str, tuple[catalog.Kind, str]] = {
     "defense_options": ("defenses", "defense"),
     "selector_options": ("selectors", "selector"),
     "attack_options": ("attacks", "attack"),
+    "before_options": ("preaggregators", "before"),
 }
 """Sections of options, with the kind and the setting that they belong to."""
 
@@ -82,11 +83,12 @@ def identity(config: ResolvedConfig) -> dict[str, Any]:
     kept = _differing(ResolvedConfig, settings)
     for section, (kind, setting) in _OPTIONS.items():
         neutral = neutral_options(kind, settings[setting], config.preset, settings[section])
-        kept[section] = {
+        changed = {
             option: value
             for option, value in settings[section].items()
             if canonical(value) != canonical(neutral.get(option, _ABSENT))
         }
+        kept |= {section: changed} if changed or section != "before_options" else {}
     revisions = {name: number for name, number in _revisions(config).items() if number != 1}
     return {**kept, "revisions": revisions} if revisions else kept
 
@@ -153,18 +155,25 @@ def neutral_options(kind: catalog.Kind, name: str, preset: str, options: Mapping
     """Return the neutral values of the options of a name, and of those of the attack that it wraps."""
     if name == "none":
         return {}
+    if kind == "preaggregators":  # of several with the same option, the first one's value counts
+        each = [_neutral_arguments(kind, own) for own in reversed(catalog.before_names(name))]
+        return {option: value for own in each for option, value in own.items()}
     if kind == "defenses" and catalog.entry(kind, name).presets:
         return _neutral_fields(PRESETS[preset]) if preset in PRESETS else {}
     target = catalog.resolve_name(kind, name)
-    neutral = {
-        option: list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
-        for option, parameter in parameters_of(target).items()
-        if option not in CONTEXT and isinstance(parameter.default, bool | int | float | str | tuple)
-    }
+    neutral = _neutral_arguments(kind, name)
     inner, wrapped = options.get("inner", getattr(target, "default_inner", None)), {}
     if isinstance(inner, str):
         wrapped = {"inner": target.default_inner, **neutral_options(kind, inner, preset, {})}
     return {**wrapped, **neutral, **catalog.entry(kind, name).fixed}
+
+
+def _neutral_arguments(kind: catalog.Kind, name: str) -> dict[str, Any]:
+    return {
+        option: list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
+        for option, parameter in parameters_of(catalog.resolve_name(kind, name)).items()
+        if option not in CONTEXT and isinstance(parameter.default, bool | int | float | str | tuple)
+    }
 
 
 def _neutral_fields(options: Any) -> dict[str, Any]:
@@ -179,6 +188,8 @@ def _revisions(config: ResolvedConfig) -> dict[str, int]:
         revisions[setting] = catalog.entry(kind, getattr(config, setting)).revision
     if not catalog.entry("defenses", config.defense).presets:
         del revisions["preset"]
+    for name in catalog.before_names(config.before):
+        revisions[f"before {name}"] = catalog.entry("preaggregators", name).revision
     if isinstance(inner := config.attack_options.get("inner"), str):
         revisions["inner"] = catalog.entry("attacks", inner).revision
     return revisions

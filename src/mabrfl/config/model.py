@@ -53,7 +53,16 @@ def _pair(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _before(value: Any) -> Any:
+    return "+".join(value) if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value) else value
+
+
+def _names(value: str) -> str:
+    return "+".join(_name(one) for one in value.split("+")) if value else value
+
+
 Name = Annotated[str, AfterValidator(_name)]
+Names = Annotated[str, AfterValidator(_names), BeforeValidator(_before)]
 Attackers = Annotated[int | float, PlainValidator(_attackers)]
 Options = Annotated[dict[str, PlainValue], PlainValidator(_options)]
 Positive = Annotated[float, Field(gt=0)]
@@ -155,6 +164,9 @@ class RunConfig(Section):
     dataset, model, defense, selector, attack
         Names of the catalogue (``mabrfl list``), or ``module:Name`` for your own. The model's default
         depends on the data set; the selector's is the defense's own: ``acs`` for ``mab-rfl``, else ``all``.
+    before
+        Pre-aggregators in front of the defense's rule, in order: a list, or text such as ``"bucketing+nnm"``. None by
+        default.
     preset
         ``hardened``, ``paper`` or ``reference``: MAB-RFL's options, and the conditions of the run that the released
         code has otherwise (optimiser state, data draw, who attacks).
@@ -173,13 +185,14 @@ class RunConfig(Section):
         CPU run, so neither is part of the configuration's hash.
     training, partition
         Sections of their own.
-    defense_options, selector_options, attack_options
+    before_options, defense_options, selector_options, attack_options
         Arguments of the constructors, checked against their signatures.
     """
 
     dataset: Name = "digits"
     model: Name | None = None
     defense: Name = "mab-rfl"
+    before: Names = ""
     preset: Name = DEFAULT_PRESET
     selector: Name | None = None
     attack: Name = "none"
@@ -194,6 +207,7 @@ class RunConfig(Section):
     device: Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:\d{1,3})?)$")] = "cpu"
     training: TrainingConfig = TrainingConfig()
     partition: PartitionConfig = PartitionConfig()
+    before_options: Options = {}
     defense_options: Options = {}
     selector_options: Options = {}
     attack_options: Options = {}

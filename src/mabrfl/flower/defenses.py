@@ -21,6 +21,8 @@ def strategy_defense(
     defense: str | Defense,
     selector: str | Selector | None,
     *,
+    before: str | Sequence[str],
+    before_options: Mapping[str, Any],
     defense_options: Mapping[str, Any],
     selector_options: Mapping[str, Any],
     preset: str | None,
@@ -31,6 +33,8 @@ def strategy_defense(
 ) -> Defense:
     """Return the defense that a strategy's arguments stand for; see :class:`~mabrfl.flower.RobustStrategy`."""
     settings: dict[str, Any] = {
+        "before": before,
+        "before_options": before_options,
         "defense_options": defense_options,
         "selector_options": selector_options,
         "preset": preset,

@@ -47,6 +47,9 @@ class RobustStrategy(EvaluatingStrategy):
         A name of ``mabrfl list defenses``, ``module:Name``, or a :class:`mabrfl.Defense`.
     selector
         A name of ``mabrfl list selectors``, ``module:Name``, or a selector; the defense's own by default.
+    before, before_options
+        Pre-aggregators in front of the rule, in order: names of ``mabrfl list preaggregators`` or ``module:Name``, as a
+        list or as text (``"bucketing+nnm"``); and arguments of their constructors.
     defense_options, selector_options
         Arguments of their constructors.
     preset, dataset
@@ -85,6 +88,8 @@ class RobustStrategy(EvaluatingStrategy):
         defense: str | Defense = "mab-rfl",
         selector: str | Selector | None = None,
         *,
+        before: str | Sequence[str] = "",
+        before_options: Mapping[str, Any] = _NONE,
         defense_options: Mapping[str, Any] = _NONE,
         selector_options: Mapping[str, Any] = _NONE,
         preset: str | None = None,
@@ -128,6 +133,8 @@ class RobustStrategy(EvaluatingStrategy):
         self.defense = strategy_defense(
             defense,
             selector,
+            before=before,
+            before_options=before_options,
             defense_options=defense_options,
             selector_options=selector_options,
             preset=preset,

@@ -27,6 +27,7 @@ from mabrfl.recording.ownership import (
     CONFIG,
     MANIFEST,
     OURS,
+    PLAN,
     ROUNDS,
     SUMMARY,
     WRITTEN_ASIDE,
@@ -74,6 +75,8 @@ class RunFolder:
                 raise OutputError(f"output folder {shown(path)} is a file; choose another with --out")
             if path.is_dir() and not force and not is_empty(path):
                 raise OutputError(f"output folder {shown(path)} is not empty; choose another, or use --force")
+            if (path / PLAN).is_file():
+                raise OutputError(f"output folder {shown(path)} is that of a sweep; choose another with --out")
             if path.is_dir():
                 refuse_others_files(path, replaced)
             nearest = next((place for place in (path, *path.absolute().parents) if place.exists()), Path("."))

@@ -17,6 +17,8 @@ PICTURES = ("accuracy.png", "accuracy.svg", "clients.png", "clients.svg")
 OURS = (CONFIG, MANIFEST, ROUNDS, SUMMARY, *PICTURES)
 CHECKPOINTS = "checkpoint"
 """With ``OURS``, everything that a run writes; nothing else is ever removed from a folder."""
+PLAN = "cells.json"
+"""The file of a sweep in its folder, which holds its runs in folders of their own."""
 FAILED, SERIES = "failed.json", "series.json"
 """Files of a sweep in the folder of a run: why it failed; its rounds, if it was adopted."""
 WRITTEN_ASIDE = (*OURS, FAILED, SERIES)

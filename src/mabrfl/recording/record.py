@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mabrfl.rng import ClientId
-from mabrfl.updates import Verdict, canonical
+from mabrfl.updates import REASONS, Verdict, canonical
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,11 @@ class RoundRecord:
     def malformed(self) -> int:
         """How many clients sent something that is not an update."""
         return self._count("malformed")
+
+    @property
+    def otherwise_rejected(self) -> int:
+        """How many clients were rejected for a reason of a user's own rule."""
+        return sum(not one.accepted and one.reason not in REASONS for one in self.verdicts.values())
 
     @property
     def caught(self) -> int:

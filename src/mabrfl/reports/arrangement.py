@@ -32,8 +32,8 @@ from mabrfl.reports.naming import dataset_name, is_label, own_name
 from mabrfl.sweeps.grouping import distinguishing_keys, groups_of, settings_of, settings_text, unused_settings
 from mabrfl.sweeps.results import Cell, one_per_seed
 
-_IN_COLUMNS = frozenset({"attack", "attackers", "defense", "preset", "selector"})
-_OF_A_DEFENSE = (DEFENSE_OPTIONS, "selector_options.", "assumed_malicious", "attackers_chosen")
+_IN_COLUMNS = frozenset({"attack", "attackers", "before", "defense", "preset", "selector"})
+_OF_A_DEFENSE = (DEFENSE_OPTIONS, "before_options.", "selector_options.", "assumed_malicious", "attackers_chosen")
 _OF_A_PRESET = ("training.optimizer_state", "partition.draw", "partition.skip_last")
 """Settings that presets choose; like a defense's options they are compared among runs of one preset."""
 _NEVER_IMPLIED = frozenset({"rounds", "clients"})

@@ -17,6 +17,7 @@ from mabrfl.config.toml import one_line
 from mabrfl.reports import paper_table as paper
 from mabrfl.reports.naming import (
     attack_name,
+    before_labels,
     defense_name,
     is_label,
     preset_name,
@@ -34,7 +35,7 @@ ATTACK_OPTIONS, DEFENSE_OPTIONS = "attack_options.", "defense_options."
 PARTITION = ("kind", "q", "concentration", "sizes")
 TRAINING = ("epochs", "batch_size", "optimizer", "learning_rate", "momentum", "weight_decay")
 _NOT_OF_A_COLUMN = frozenset(
-    {"dataset", "model", "rounds", "clients", "attack", "attackers", "defense", "preset", "selector"}
+    {"dataset", "model", "rounds", "clients", "attack", "attackers", "defense", "before", "preset", "selector"}
     | {f"partition.{name}" for name in PARTITION}
     | {f"training.{name}" for name in TRAINING}
 )
@@ -84,7 +85,7 @@ class Column:
     ``preset`` is empty where it decides nothing: for most defenses other than MAB-RFL. ``variant`` tells apart columns
     that differ in some other setting. ``sampling`` is the sweep's name for its way of sampling clients, if it has an
     axis of these; it says more than the selector's name. ``sweep_label`` is the sweep's name for the defense with these
-    options.
+    options. ``before`` are its pre-aggregators.
     """
 
     defense: str
@@ -93,6 +94,7 @@ class Column:
     variant: str = ""
     sampling: str = ""
     sweep_label: str = ""
+    before: str = ""
 
     @property
     def entry(self) -> Entry:
@@ -116,7 +118,7 @@ class Column:
     @property
     def label(self) -> str:
         """The defense as the sweep or the paper names it, with all that the paper does not have."""
-        name = self.sweep_label or defense_name(self.defense)
+        name = self.sweep_label or " + ".join([*before_labels(self.before), defense_name(self.defense)])
         if not self.sweep_label and (preset := preset_name(self.defense, self.preset)):
             name += f" {preset}"
         if not self.own_selector and not self.sampling:
@@ -132,7 +134,17 @@ class Column:
             place = others.index(self.defense)
         preset = presets.index(self.preset) if self.preset in presets else len(presets)
         selector = (not self.own_selector, self.selector)
-        return place, self.defense, preset, self.preset, self.sampling, *selector, self.sweep_label, self.variant
+        return (
+            place,
+            self.defense,
+            self.before,
+            preset,
+            self.preset,
+            self.sampling,
+            *selector,
+            self.sweep_label,
+            self.variant,
+        )
 
 
 def rows_of(cells: Sequence[Cell]) -> list[Row]:
@@ -190,7 +202,7 @@ def sweep_columns(cells: Sequence[Cell]) -> list[Column]:
 def column_of(cell: Cell) -> Column:
     """Return a cell's defense, preset and selector."""
     defense, preset, selector = (cell.config[key] for key in ("defense", "preset", "selector"))
-    return Column(defense, effective_preset(defense, preset), selector)
+    return Column(defense, effective_preset(defense, preset), selector, before=cell.config.get("before", ""))
 
 
 def _options(cell: Cell, prefix: str) -> dict[str, str]:

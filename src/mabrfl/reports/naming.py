@@ -20,6 +20,11 @@ def defense_name(defense: str) -> str:
     return one_line(display_entry("defenses", defense).label)
 
 
+def before_labels(before: str) -> list[str]:
+    """Return the labels of the pre-aggregators of a run, in order."""
+    return [one_line(display_entry("preaggregators", name).label) for name in before.split("+") if name]
+
+
 def attack_name(attack: str) -> str:
     """Return the label of an attack."""
     return one_line(display_entry("attacks", attack).label)

@@ -245,7 +245,9 @@ def _csv_line(table: Table, row: Row, column: Column, entry: TableEntry) -> dict
         "defense": column.defense,
         "preset": column.preset,
         "selector": column.selector,
-        "defense_variant": ", ".join(part for part in (column.sweep_label, column.sampling, column.variant) if part),
+        "defense_variant": ", ".join(
+            part for part in (column.before, column.sweep_label, column.sampling, column.variant) if part
+        ),
         "metric": table.metric,
         "status": entry.state,
         "mean": entry.mean,

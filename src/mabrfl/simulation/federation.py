@@ -128,6 +128,7 @@ class Federation:
             knowledge=attack.knowledge,
             global_weights=model.weights,
             last_step=model.last_step,
+            layout=self.engine.layout,
             own_updates=trained.attackers_updates,
             seed=digest(self.seed, "adversary"),  # the adversary cannot know the server's streams
             controlled=tuple(canonical(self.attackers)),
@@ -219,10 +220,11 @@ def make_shards(
 ) -> list[Shard]:
     """Give each client its data, and each attacker the poisoned form of its own if the attack poisons data."""
     shards = []
+    controlled = canonical(attackers)
     for client, indices in enumerate(partition):
         poisoned: dict[str, Any] = {}
         if attack is not None and attack.poisons and client in attackers:
-            inputs, labels = attack.poison(
+            inputs, labels = attack.poisoner(controlled.index(client)).poison(
                 dataset.train_inputs[indices],
                 dataset.train_labels[indices],
                 num_classes=dataset.num_classes,

@@ -216,6 +216,8 @@ def defense_of(run: ResolvedConfig) -> Defense:
     return catalog.build_defense(
         run.defense,
         None if own_selector else run.selector,
+        before=run.before,
+        before_options=run.before_options,
         defense_options=run.defense_options,
         selector_options=run.selector_options,
         preset=run.preset if method.presets else None,

@@ -55,7 +55,7 @@ LABEL = "label"
 _TOP = ("name", "base", "axes", "exclude", "grid")
 _GRID = ("base", "axes", "exclude")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_OPTIONS = ("defense_options", "selector_options", "attack_options")
+_OPTIONS = ("before_options", "defense_options", "selector_options", "attack_options")
 
 
 @dataclass(frozen=True)

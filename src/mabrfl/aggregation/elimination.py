@@ -1,0 +1,87 @@
+"""CGE and MoNNA: the mean of n - f updates, those of least norm, or those nearest to one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mabrfl.aggregation.kept_clients import marked, mean_of_kept
+from mabrfl.checks import check_whole, quorum
+from mabrfl.updates import Cohort, Decision
+
+
+@dataclass(frozen=True, kw_only=True)
+class CGE:
+    r"""Comparative gradient elimination (Gupta, Liu and Vaidya, 2020): the mean of the n - f shortest updates.
+
+    The paper adds the n - f gradients up; with a learning rate of its own that is the same as their mean, which is what
+    belongs to updates. The f longest are reported as outliers. Nothing but the length is judged: an attacker that keeps
+    its update short is never removed. Needs n > 2f. Of equal norms the lower index in canonical order counts as the
+    shorter.
+
+    Parameters
+    ----------
+    num_malicious
+        Bound on the malicious clients of the whole population; f is the cohort's share of it.
+    strict
+        Raise :class:`~mabrfl.errors.QuorumError` instead of recording an event unless n > 2f.
+    """
+
+    num_malicious: int
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        check_whole("CGE num_malicious", self.num_malicious)
+
+    def __call__(self, cohort: Cohort, /) -> Decision:
+        """Average the shortest updates."""
+        events = quorum("cge", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
+        count = len(cohort) - cohort.expected_malicious(self.num_malicious)
+        kept = marked(len(cohort), np.argsort(cohort.norms, kind="stable")[:count])
+        return mean_of_kept(kept, scores={"norm": cohort.norms}, events=events)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoNNA:
+    r"""Nearest-neighbour averaging (MoNNA; Farhadkhani et al., ICML 2023): the n - f updates nearest to a pivot.
+
+    .. math:: g = \frac{1}{n - f} \sum_{j \in N_p} x_j
+
+    with :math:`N_p` the n - f updates nearest to the pivot :math:`x_p`, itself included. In the paper there is no
+    server: each honest node takes its own vector as the pivot. A server has no vector of its own, so the pivot is by
+    default the medoid, the update with the least sum of distances to the others; it does not depend on who has which
+    id. ByzFL takes the first row, whoever sent it: ``pivot=0``. A malicious pivot decides on the step.
+
+    The f farthest are reported as outliers. Needs n > 2f.
+
+    Parameters
+    ----------
+    num_malicious
+        Bound on the malicious clients of the whole population; f is the cohort's share of it.
+    pivot
+        Row of the pivot in canonical order of the clients; the medoid if left out. A row that is not there (the
+        cohort is smaller) counts from the start again.
+    strict
+        Raise :class:`~mabrfl.errors.QuorumError` instead of recording an event unless n > 2f.
+    """
+
+    num_malicious: int
+    pivot: int | None = None
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        check_whole("MoNNA num_malicious", self.num_malicious)
+        if self.pivot is not None:
+            check_whole("MoNNA pivot", self.pivot)
+
+    def __call__(self, cohort: Cohort, /) -> Decision:
+        """Average the neighbours of the pivot."""
+        events = quorum("monna", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
+        distances = np.sqrt(cohort.squared_distances)
+        pivot = int(np.argmin(distances.sum(axis=1))) if self.pivot is None else self.pivot % len(cohort)
+        far = distances[pivot].copy()
+        far[pivot] = -1.0  # a copy of the pivot is as near as the pivot, which must be included
+        count = len(cohort) - cohort.expected_malicious(self.num_malicious)
+        kept = marked(len(cohort), np.argsort(far, kind="stable")[:count])
+        return mean_of_kept(kept, scores={"distance": distances[pivot]}, events=events, facts={"pivot": pivot})
