@@ -29,6 +29,9 @@ _ALIGNED = 0.8
 """Groups whose mean directions have at least this cosine never differ."""
 _STANDS_OUT = 0.5
 """What is left among the others may differ by at most this share of what the rejected groups differ by."""
+_LARGE, _MORE = 0.4, 6.0
+"""Of a group with more than this share of the mass more separation is asked, up to 1.6 times at one half: the nearer to
+half it is, the likelier it is that the others are the ones who lie."""
 _AGREEMENT = 0.1
 """Mean cosine from which clients agree, so that one of them can oppose the others."""
 
@@ -108,7 +111,8 @@ def most_different(
     squared, cosine = separations(cosines, masks)
     size = masks.sum(axis=1)
     credence = np.minimum(masks @ mass / size * (n - size) / np.maximum(~masks @ mass, _FLOOR), 1)
-    needed = separation * (1 - suspicion * (1 - credence))
+    nearly_half = np.maximum(masks @ mass / mass.sum() - _LARGE, 0)
+    needed = separation * (1 - suspicion * (1 - credence)) * (1 + _MORE * nearly_half)
     excess = squared - _SMALL_GROUP * np.log(n) / size
     best = int(np.argmax(np.where(cosine < _ALIGNED, excess - needed, -np.inf)))
     if cosine[best] >= _ALIGNED:
