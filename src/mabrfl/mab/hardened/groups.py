@@ -191,30 +191,50 @@ class Opposed(NamedTuple):
     cosine: float
 
 
-def opposed_clients(cosines: Matrix, mass: Vector, *, opposed: float, spent: float = 0.0) -> list[Opposed]:
+def mean_cosines(cosines: Matrix) -> Vector:
+    """Return the mean cosine of each client with all others.
+
+    Examples
+    --------
+    >>> mean_cosines(np.array([[1.0, 0.5, 0.1], [0.5, 1.0, -0.3], [0.1, -0.3, 1.0]]))
+    array([ 0.3,  0.1, -0.1])
+    """
+    return np.asarray((cosines.sum(axis=1) - np.diag(cosines)) / max(len(cosines) - 1, 1))
+
+
+def opposed_clients(
+    cosines: Matrix, mass: Vector, *, opposed: float, among: Mask | None = None, spent: float = 0.0
+) -> list[Opposed]:
     r"""Return the clients that point against all others, one after the other, the most opposed one first.
 
     With x the mean cosine of a client with the others, and b the mean cosine among these, its cosine with their
     noise-free mean is :math:`x / \sqrt b`. The client is opposed if this is -``opposed`` or less while the others
     agree: b is at least 0.1, and those with a positive mean cosine hold more than half of all mass.
 
-    An honest client with labels of its own has a small cosine with the others, and hardly ever a negative one.
+    An honest client with labels of its own has a small cosine with the others, and seldom a negative one.
+
+    Parameters
+    ----------
+    cosines, mass, spent
+        As in :func:`outlying_groups`.
+    opposed
+        See :class:`~mabrfl.mab.hardened.hardened_options.HardenedOptions`.
+    among
+        Who may be found; everybody if left out.
     """
+    suspects = np.ones(len(cosines), dtype=bool) if among is None else among
     found: list[Opposed] = []
     alive = np.arange(len(cosines))
     total = mass.sum() + spent
     while opposed and len(alive) >= _FEWEST:
-        among = cosines[np.ix_(alive, alive)].copy()
-        np.fill_diagonal(among, 0)
-        n, sums = len(alive), among.sum(axis=1)
-        agreement = (among.sum() - 2 * sums) / ((n - 1) * (n - 2))
-        cosine = sums / (n - 1) / np.sqrt(np.clip(agreement, _FLOOR, None))
-        lowest = int(np.argmin(np.where(agreement >= _AGREEMENT, cosine, np.inf)))
-        if agreement[lowest] < _AGREEMENT or cosine[lowest] > -opposed:
-            break
-        with_rest = np.delete((sums - among[:, lowest])[:], lowest)
+        n, means = len(alive), mean_cosines(cosines[np.ix_(alive, alive)])
+        agreement = (means.sum() - 2 * means) / (n - 2)
+        cosine = means / np.sqrt(np.clip(agreement, _FLOOR, None))
+        candidates = np.where(suspects[alive] & (agreement >= _AGREEMENT), cosine, np.inf)
+        lowest = int(np.argmin(candidates))
         rest = np.delete(alive, lowest)
-        if not minority(total - mass[rest[with_rest > 0]].sum(), total):
+        agreeing = rest[mean_cosines(cosines[np.ix_(rest, rest)]) > 0]
+        if candidates[lowest] > -opposed or not minority(total - mass[agreeing].sum(), total):
             break
         found.append(Opposed(int(alive[lowest]), float(max(cosine[lowest], -1.0))))
         alive = rest

@@ -45,7 +45,7 @@ class HardenedOptions:
         the others.
     opposed
         A single client is rejected if the cosine between its momentum and the mean of all others is -``opposed``
-        or less, and the others agree; 0 switches the test off.
+        or less, it is negative in the last layer as well, and the others agree; 0 switches the test off.
     claims
         Votes in the step grow with the number of examples that a client claims, up to so many times the
         median, by reputation, of what all who are not rejected claimed last; 0 ignores what they claim.
@@ -66,7 +66,7 @@ class HardenedOptions:
     memory: float = 0.8
     panel_rounds: int = 20
     separation_whole: float = 0.45
-    separation_first: float = 0.7
+    separation_first: float = 0.6
     separation_last: float = 0.35
     separation_labels: float = 0.16
     suspicion: float = 0.3

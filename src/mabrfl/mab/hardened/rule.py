@@ -19,7 +19,7 @@ from mabrfl.mab.hardened.copies import (
     residual_cosines,
     similar_groups,
 )
-from mabrfl.mab.hardened.groups import opposed_clients, outlying_groups
+from mabrfl.mab.hardened.groups import mean_cosines, opposed_clients, outlying_groups
 from mabrfl.mab.hardened.hardened_options import HardenedOptions
 from mabrfl.mab.hardened.panel import Panel, convene
 from mabrfl.mab.hardened.views import BLOCKS, Name
@@ -38,13 +38,15 @@ _UNANIMOUS = 0.9
 """At a median cosine of this or more, momenta differ mostly by when their clients were selected."""
 _SILENT = 1e-6
 """An update shorter than this many typical lengths says nothing, like one of zeros."""
-_FEWEST_AT_ONCE = 8
+_FEWEST_AT_ONCE = 20
 """Clients of a round among which a group can be seen without the past."""
 _SMALLEST = 2
 _SMALLEST_IN_FIRST = 5
 """The first layer is small, and honest updates of it nearly agree: a few that differ there are chance."""
-_LARGE: tuple[Name, ...] = ("whole", "last", "labels")
-"""The blocks in which single clients, and the updates of one round, are judged: not in the first layer."""
+_AT_ONCE: tuple[Name, ...] = ("whole", "last")
+"""The blocks that are large enough, and of which one round says enough."""
+_LONE: tuple[Name, ...] = ("whole", "last", "labels")
+"""The blocks in which a single client may oppose the others."""
 
 
 class _Sent(NamedTuple):
@@ -226,10 +228,10 @@ class HardenedRule:
         for block in BLOCKS:
             if block in panel.views:
                 self._reject_groups(_View(block, "rounds", panel.views[block]), copies, panel, findings)
-        for block in _LARGE:
+        for block in _LONE:
             if block in panel.views:
                 self._reject_opposed(_View(block, "rounds", panel.views[block]), copies, panel, findings)
-        for block in _LARGE if self.options.memory and panel.present >= _FEWEST_AT_ONCE else ():
+        for block in _AT_ONCE if self.options.memory and panel.present >= _FEWEST_AT_ONCE else ():
             if block in panel.now:
                 self._reject_groups(_View(block, "this round", panel.now[block]), copies, panel, findings)
 
@@ -264,9 +266,12 @@ class HardenedRule:
         block, over, cosines = view
         compared = np.flatnonzero(~findings.rejected[: len(cosines)])
         spent = float(np.delete(panel.trust, compared).sum())
-        among = cosines[np.ix_(compared, compared)]
-        for found in opposed_clients(among, panel.trust[compared], opposed=self.options.opposed, spent=spent):
-            why = {"block": block, "over": over, "cosine": found.cosine, "cosine_needed": -self.options.opposed}
+        among = np.ix_(compared, compared)
+        # An honest client that alone has some label differs from all others, but not against them in the last layer.
+        against = mean_cosines(panel.views.get("last", cosines)[among]) < 0
+        trust, opposed = panel.trust[compared], self.options.opposed
+        for found in opposed_clients(cosines[among], trust, opposed=opposed, among=against, spent=spent):
+            why = {"block": block, "over": over, "cosine": found.cosine, "cosine_needed": -opposed}
             _reject_outliers(compared[[found.member]], why, copies, findings)
 
     def _spare(self, panel: Panel, findings: _Findings) -> None:
