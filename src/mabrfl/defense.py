@@ -120,7 +120,7 @@ class Defense:
         """``{id: (B, M)}`` of every client seen, in canonical order."""
         return self._beliefs.as_dict()
 
-    def select(self, client_ids: Sequence[ClientId], *, round: int) -> list[ClientId]:
+    def select(self, client_ids: Sequence[ClientId], *, round: int, at_least: int = 0) -> list[ClientId]:
         """Choose the clients of a round.
 
         Until the round is judged, the same call gives the same answer. :meth:`screen` then ignores the updates of
@@ -132,6 +132,9 @@ class Defense:
             All clients that could take part.
         round
             The round's number, from 1.
+        at_least
+            If the selector chooses fewer clients than this, those with the best reputation B / (B + M) are added; the
+            order of ids decides between equals.
         """
         ids = canonical(as_client_id(client) for client in client_ids)
         if len(set(ids)) != len(ids):
@@ -147,6 +150,10 @@ class Defense:
         if strangers:
             raise ConfigError(f"the selector chose ids that are not candidates: {sorted(map(str, strangers))[:5]}")
         chosen_ids = canonical(set(selection.ids))
+        if len(chosen_ids) < at_least:
+            best = (ids[k] for k in np.argsort(-counts[:, 0] / counts.sum(axis=1), kind="stable"))
+            others = [client for client in best if client not in selection.ids]
+            chosen_ids = canonical([*chosen_ids, *others[: at_least - len(chosen_ids)]])
         self._progress = replace(
             self._progress,
             population=len(ids),

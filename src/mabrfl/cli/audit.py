@@ -22,6 +22,7 @@ Place = Annotated[Path, typer.Argument(metavar="STATE", help="A strategy's state
 
 _STYLES = {"accepted": "green", "rejected": "red", "quarantined": "yellow", "missing": "dim", "unjudged": "dim"}
 _SHORT = 16
+_WIDEST = 10_000
 
 
 @app.command(cls=OnceCommand)
@@ -41,17 +42,13 @@ def verify(
     file = _file(place)
     # Read the state first: a running strategy adds to the audit before it saves the state that refers to it.
     saved = newest_document(file.parent / CHECKPOINTS)
-    mark = saved["state"].get("audit", {}) if saved is not None else {}
-    report = check(file, head=head)
+    mark = None if saved is None else _mark(saved["state"])
+    report = check(file, head=head, mark=mark)
     running = bool(report.torn) and _running(file.parent)
     if running:
-        report = check(file, head=head, stop=report.rows)
+        report = check(file, head=head, stop=report.rows, mark=mark)
     if report.problem is not None:
         raise StateError(f"{file}: {report.problem} ({report.rows} lines before it are good){_after_a_crash(report)}")
-    if mark.get("rows", 0) > report.rows:
-        raise StateError(f"{file}: has {report.rows} lines, but the saved state knows of {mark['rows']}")
-    if mark and check(file, stop=mark["rows"]).head != mark["sha256"]:
-        raise StateError(f"{file}: line {mark['rows']} is not the one that the saved state knows")
     notes = "; the run is writing the next one" if running else ""
     if report.history.undone:
         times = "once" if report.history.returns == 1 else f"{report.history.returns} times"
@@ -85,7 +82,8 @@ def show(
         for row in shown:
             typer.echo(json.dumps(row, ensure_ascii=True))
     else:
-        Console().print(_table(shown))
+        # Into a file or a pipe each row is one line.
+        (Console() if Console().is_terminal else Console(width=_WIDEST)).print(_table(shown))
     if len(shown) < len(wanted):
         hidden = len(wanted) - len(shown)
         typer.echo(f"{hidden} rows more were undone when the run went back to a saved state; see --all", err=True)
@@ -115,12 +113,20 @@ def _file(place: Path) -> Path:
 def _running(folder: Path) -> bool:
     """Whether a strategy is running in the folder."""
     from mabrfl.recording.folder import lock
+    from mabrfl.recording.regular import open_regular
 
     try:
-        with (folder / "lock").open("rb") as file:
+        with open_regular(folder / "lock") as file:
             return not lock(file)
     except OSError:
         return False
+
+
+def _mark(state: Any) -> Any:
+    """Return what a saved state knows of its audit; None if it is a state of something else."""
+    from mabrfl.recording.audit import checked_mark
+
+    return checked_mark(state["audit"]) if isinstance(state, dict) and "audit" in state else None
 
 
 def _after_a_crash(report: AuditReport) -> str:
@@ -167,10 +173,12 @@ def _cells(row: dict[str, Any]) -> list[Text]:
 
     name = "unknown" if row.get("client") is None else str(row["client"]).removeprefix("key:")
     evidence = row.get("evidence") or {}
-    detail = row.get("detail") or ", ".join(f"{key} {_number(value)}" for key, value in evidence.items())
+    pairs = evidence.items() if isinstance(evidence, dict) else [("", evidence)]
+    detail = row.get("detail") or ", ".join(f"{key} {_number(value)}" for key, value in pairs)
     beliefs = [row.get("reputation_before"), row.get("reputation_after")]
     verdict = f"{row.get('verdict')} (undone)" if row.get("undone") else row.get("verdict")
     cells = [row.get("round"), name[:_SHORT], verdict, row.get("reason"), detail]
+    beliefs = [pair if isinstance(pair, list) or pair is None else [pair] for pair in beliefs]
     cells += ["" if pair is None else ", ".join(map(_number, pair)) for pair in beliefs]
     return [Text(safe_text(cell), style=_STYLES.get(str(row.get("verdict")), "")) for cell in cells]
 

@@ -139,6 +139,8 @@ class RunFolder:
             If the bytes of the rounds before the mark have changed. Nothing is removed then.
         """
         size, expected = (0, None) if mark is None else (mark["bytes"], mark["sha256"])
+        if type(size) is not int or size < 0:
+            raise StateError(f"the state does not say where its rounds end; got {size!r:.80}")
         with explained(self.path):
             self._rounds.seek(0)
             before = self._rounds.read(size)

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from mabrfl.errors import OutputError
 from mabrfl.recording.atomic import is_leftover
+from mabrfl.recording.encoding import MALFORMED
 from mabrfl.recording.record import RoundRecord
+from mabrfl.recording.regular import open_regular
 
 CONFIG, MANIFEST, ROUNDS, SUMMARY = "config.toml", "manifest.json", "rounds.jsonl", "summary.json"
 PICTURES = ("accuracy.png", "accuracy.svg", "clients.png", "clients.svg")
@@ -34,16 +36,16 @@ def is_empty(path: Path) -> bool:
 
 def holds_run(path: Path) -> bool:
     """Whether a run of ours wrote into a folder, even if it was killed early."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        document = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    with contextlib.suppress(OSError, ValueError, RecursionError), open_regular(path / MANIFEST) as file:
+        document = json.loads(file.read())
         if isinstance(document, dict) and "config_hash" in document:
             return True
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    with contextlib.suppress(OSError, *MALFORMED):
         # The manifest comes second: a run first claims its file of rounds.
-        with open(path / ROUNDS, encoding="utf-8") as file:
+        with open_regular(path / ROUNDS) as file:
             first = file.readline(_LONGEST_LINE)
         if first:
-            RoundRecord.from_json(first)
+            RoundRecord.from_json(first.decode("utf-8"))
         return True
     return False
 

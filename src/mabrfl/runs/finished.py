@@ -17,6 +17,7 @@ from mabrfl.recording import RunFolder, read_rounds, read_summary, remove_checkp
 from mabrfl.recording.files import read_object
 from mabrfl.recording.folder import CHECKPOINTS, CONFIG, MANIFEST, ROUNDS, SUMMARY, shown
 from mabrfl.recording.ownership import SERIES
+from mabrfl.recording.regular import open_regular
 from mabrfl.runs.observers import RunResult
 
 PATIENCE = 10.0
@@ -156,7 +157,8 @@ def finished_run(path: Path, config: ResolvedConfig) -> RunResult | None:
 def read_manifest(path: Path) -> dict[str, Any]:
     """Return the manifest of the run in a folder; an empty one if it was not written yet, or is damaged."""
     try:
-        content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        with open_regular(path / MANIFEST) as file:
+            content = json.loads(file.read())
     except (FileNotFoundError, ValueError, RecursionError):
         return {}
     except OSError as error:
