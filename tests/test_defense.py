@@ -590,3 +590,16 @@ def test_a_state_of_other_options_is_refused():
     scripted_run(shield, rounds=2)
     with pytest.raises(StateError, match="the state's warmup_rounds is 0, this rule's is 10"):
         MabRfl("reference").load_state_dict(shield.state_dict())
+
+
+@pytest.mark.parametrize(("preset", "blamed"), [("hardened", 0), ("paper", 4), ("reference", 4)])
+def test_if_most_replies_are_malformed_hardened_blames_nobody_and_all_say_so(preset, blamed):
+    rows = cohort(6)
+    rows[:4] = np.nan
+    shield = MabRfl(preset, seed=3)
+    outcome = shield.aggregate(Updates(range(6), rows), round=1)
+    assert "most-rejected: 4 of 6" in outcome.events
+    assert sum(verdict.blamed for verdict in outcome.verdicts.values()) == blamed
+    outcome = shield.aggregate(Updates(range(6), np.where(np.arange(6)[:, None] == 0, np.nan, cohort(6, 1))), round=2)
+    assert not [event for event in outcome.events if event.startswith("most-rejected")] or preset != "hardened"
+    assert outcome.verdicts[0].blamed  # one of six has itself to blame

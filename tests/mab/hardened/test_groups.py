@@ -164,3 +164,25 @@ def test_nobody_opposes_others_that_do_not_agree():
 def test_half_of_the_clients_are_never_opposed():
     rows = np.concatenate([np.ones((5, 3)), -np.ones((5, 3))]) / np.sqrt(3)
     assert opposed_clients(rows @ rows.T, np.ones(10), opposed=0.25) == []
+
+
+def test_only_suspects_are_found():
+    cosines = cohort(9, 1, agreement=0.4, cohesion=0.4, cosine=-1.0)
+    assert opposed_clients(cosines, np.ones(10), opposed=0.25, among=np.arange(10) < 9) == []
+    assert [each.member for each in opposed_clients(cosines, np.ones(10), opposed=0.25, among=np.arange(10) == 9)] == [
+        9
+    ]
+
+
+def test_more_is_asked_of_a_group_of_nearly_half():
+    def needed(share):
+        return outlying_groups(cohort(50 - share, share, cosine=-1.0), np.ones(50), separation=0.35)[1].needed
+
+    assert needed(15) == needed(20) == pytest.approx(0.35)
+    assert needed(24) == pytest.approx(0.35 * 1.48)
+
+
+def test_groups_below_the_smallest_are_not_examined():
+    cosines = cohort(46, 4, agreement=0.4, cohesion=0.95, cosine=-1.0)
+    assert rejected(cosines) == [46, 47, 48, 49]
+    assert rejected(cosines, smallest=5) == []

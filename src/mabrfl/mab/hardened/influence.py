@@ -83,7 +83,7 @@ def bounded_shares(lengths: Vector, most: float = 2.0) -> Vector:
         # With the k largest cut at c: c = most / n * (k c + left). The last k with most * k < n always fits.
         cut = most * left[k] / (n - most * k)
         if ordered[k] <= cut:
-            return np.minimum(lengths, cut)
+            return np.asarray(np.minimum(lengths, cut))
     return lengths
 
 

@@ -143,7 +143,7 @@ class HardenedRule:
         silent = np.flatnonzero(cohort.norms < _SILENT * typical)
         findings.reject(silent, "malformed")
         findings.credit[silent] = 0.0
-        for member in silent:
+        for member in silent.tolist():
             findings.why[member] = {"cause": f"norm {cohort.norms[member]:.3g} is next to nothing beside {typical:.3g}"}
 
     def _typical(self, cohort: Cohort, panel: Panel, findings: _Findings) -> _Sent:
