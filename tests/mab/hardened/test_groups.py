@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy.cluster import hierarchy
 
 from mabrfl.mab.hardened.groups import branches, opposed_clients, outlying_groups, separations
 
@@ -186,3 +187,13 @@ def test_groups_below_the_smallest_are_not_examined():
     cosines = cohort(46, 4, agreement=0.4, cohesion=0.95, cosine=-1.0)
     assert rejected(cosines) == [46, 47, 48, 49]
     assert rejected(cosines, smallest=5) == []
+
+
+def test_the_clustering_is_that_of_the_vectors_themselves():
+    rng = np.random.default_rng(5)
+    rows = unit(rng.normal(size=(1, 60)) + rng.normal(size=(40, 60)))
+    merges = hierarchy.linkage(rows, method="ward")
+    masks = np.concatenate([np.eye(40, dtype=bool), np.zeros((39, 40), dtype=bool)])
+    for step, (left, right) in enumerate(merges[:, :2].astype(int)):
+        masks[40 + step] = masks[left] | masks[right]
+    assert np.array_equal(branches(rows @ rows.T), masks[40:-1])

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
 
 from mabrfl.mab.hardened.copies import minority
-from mabrfl.screening.non_sybil import principal_scores
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -39,7 +39,10 @@ _AGREEMENT = 0.1
 def branches(cosines: Matrix) -> Mask:
     """Return the groups of Ward's hierarchical clustering as masks, one row each; leaves and the root left out."""
     n = len(cosines)
-    merges = hierarchy.linkage(principal_scores(cosines, 1.0), method="ward")
+    # Ward's method needs the distances between unit vectors only, not the vectors.
+    distances = np.sqrt(np.clip(2 - 2 * cosines, 0, None))
+    np.fill_diagonal(distances, 0)
+    merges = hierarchy.linkage(squareform(distances, checks=False), method="ward")
     masks = np.concatenate([np.eye(n, dtype=bool), np.zeros((n - 1, n), dtype=bool)])
     for step, (left, right) in enumerate(merges[:, :2].astype(int)):
         masks[n + step] = masks[left] | masks[right]
