@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mabrfl import vectors
 from mabrfl.errors import ConfigError
+from mabrfl.explaining import explain
 from mabrfl.layout import Block, Layout, join
 from mabrfl.rng import ClientId, generator, uniforms
 
@@ -299,10 +300,45 @@ class Verdict:
     evidence: Evidence = field(default_factory=dict)
     credit: float = 1.0
 
+    def explain(self, facts: Evidence | None = None) -> str:
+        """Return why, in sentences with the numbers and what they are compared with.
+
+        Parameters
+        ----------
+        facts
+            Of the round (``outcome.facts``): some rules have thresholds there. See also :meth:`Outcome.explain`.
+
+        Examples
+        --------
+        >>> print(Verdict(True, "accepted", {"share": 0.052}).explain())
+        Accepted: it makes up 5.2 % of the step.
+        """
+        return explain(self.reason, self.evidence, facts, credit=self.credit)
+
     @property
     def blamed(self) -> bool:
         """Whether this costs reputation: most rejections do, and so may an update that was used for its copies."""
         return self.credit < 0 or (not self.accepted and self.credit > 0)
+
+
+def explain_among(
+    client: ClientId,
+    verdicts: Mapping[ClientId, Verdict],
+    facts: Evidence | None = None,
+    options: Evidence | None = None,
+) -> str:
+    """Return why a client was accepted or rejected, beside the others of the round; see :mod:`mabrfl.explaining`.
+
+    Raises
+    ------
+    ValueError
+        If there is no verdict on this client.
+    """
+    if client not in verdicts:
+        raise ValueError(f"there is no verdict on client {client!r} in this round; there are {len(verdicts)} others")
+    verdict = verdicts[client]
+    accepted = [other.evidence for other in verdicts.values() if other.accepted]
+    return explain(verdict.reason, verdict.evidence, facts, credit=verdict.credit, options=options, accepted=accepted)
 
 
 @dataclass(frozen=True)
@@ -326,6 +362,10 @@ class Outcome:
     round: int
     events: tuple[str, ...] = ()
     facts: Evidence = field(default_factory=dict)
+
+    def explain(self, client: ClientId) -> str:
+        """Return why a client was accepted or rejected, in sentences; its numbers are compared with the others'."""
+        return explain_among(client, self.verdicts, self.facts)
 
     @property
     def accepted(self) -> list[ClientId]:

@@ -31,7 +31,7 @@ def listing(
     kind: Annotated[str | None, typer.Argument(help=f"Only these: {', '.join(_KINDS)}.")] = None,
     name: Annotated[str | None, typer.Argument(help="One of them, with its description and its options.")] = None,
 ) -> None:
-    """Show the defenses, pre-aggregators, selectors, attacks, models, data sets, presets and observers.
+    """Show every name that a run can use, with one line each; or one name, with its options.
 
     With a name, such as 'mabrfl list attacks lie' or 'mabrfl list lie': its description and its options.
     """

@@ -93,6 +93,8 @@ class Cell(BaseModel):
         One list per quantity with an entry per client, see :func:`~mabrfl.sweeps.series.per_client`.
     events
         The number of rounds with each kind of event.
+    folder
+        The folder of the run; None if it was read from a packed file.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -107,6 +109,7 @@ class Cell(BaseModel):
     series: dict[str, Column] = {}
     clients: dict[str, list[Any]] = {}
     events: dict[str, int] = {}
+    folder: Annotated[Path | None, Field(exclude=True, repr=False)] = None
 
     @model_validator(mode="after")
     def _check(self) -> Cell:
@@ -283,7 +286,7 @@ def _unplanned(folder: Path, rounds: bool) -> Cell:
 
 def _cell(folder: Path, planned: dict[str, Any], rounds: bool) -> Cell:
     """Return the cell with the results in its folder, if any."""
-    fields: dict[str, Any] = {**planned, "status": "missing"}
+    fields: dict[str, Any] = {**planned, "status": "missing", "folder": folder}
     summary = finished_summary(folder, planned["key"])
     wrong = "" if summary is None else damage(folder, summary)
     done = summary is not None and not wrong  # if not, it runs again, and damage does not matter
