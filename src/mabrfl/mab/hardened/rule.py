@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,15 +19,15 @@ from mabrfl.mab.hardened.copies import (
     residual_cosines,
     similar_groups,
 )
+from mabrfl.mab.hardened.findings import Copies, Findings, evidence, facts
 from mabrfl.mab.hardened.groups import mean_cosines, opposed_clients, outlying_groups
 from mabrfl.mab.hardened.hardened_options import HardenedOptions
 from mabrfl.mab.hardened.panel import Panel, convene
 from mabrfl.mab.hardened.views import BLOCKS, Name
 from mabrfl.rng import ClientId
 from mabrfl.screening.momentum import MomentumMemory
-from mabrfl.updates import Cohort, Decision, Evidence, Reason, as_client_id
+from mabrfl.updates import Cohort, Decision, as_client_id
 
-_ALONE = 1
 _SAME = 0.9999
 """Residual cosine of updates that are the same but for rounding."""
 _MARGIN = 0.2
@@ -64,41 +64,6 @@ class _View(NamedTuple):
     cosines: NDArray[np.float64]
 
 
-_Copies = list[NDArray[np.intp]]
-
-
-@dataclass
-class _Findings:
-    """Results of the tests, for each member of the panel."""
-
-    reasons: list[Reason]
-    credit: NDArray[np.float64]
-    group_size: NDArray[np.intp]
-    nearest: NDArray[np.float64]
-    rejected: NDArray[np.bool_]
-    """Members that are rejected: they are not compared any further."""
-    why: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """What the test that rejected a member measured."""
-    closest: dict[str, Any] = field(default_factory=dict)
-    """The group that came closest to being rejected, or went farthest beyond."""
-    events: list[str] = field(default_factory=list)
-
-    @classmethod
-    def none(cls, members: int) -> _Findings:
-        return cls(
-            reasons=["accepted"] * members,
-            credit=np.ones(members),
-            group_size=np.full(members, _ALONE, dtype=np.intp),
-            nearest=np.full(members, np.nan),
-            rejected=np.zeros(members, dtype=bool),
-        )
-
-    def reject(self, members: NDArray[np.intp], reason: Reason) -> None:
-        for member in members:
-            self.reasons[member] = reason
-        self.rejected[members] = True
-
-
 class HardenedRule:
     """Judge a round by what its clients sent now and lately, weighed by their reputation.
 
@@ -120,7 +85,7 @@ class HardenedRule:
     def __call__(self, cohort: Cohort) -> Decision:
         """Judge one round."""
         panel = convene(cohort, self._memory, history=self.options.memory, rounds=self.options.panel_rounds)
-        findings = _Findings.none(len(panel))
+        findings = Findings.none(len(panel))
         self._find_silent(cohort, panel, findings)
         copies = self._find_copies(panel, findings)
         self._judge_copies(copies, panel, findings)
@@ -131,13 +96,13 @@ class HardenedRule:
         return Decision(
             weights=weights,
             reasons=findings.reasons[: len(cohort)],
-            evidence=_evidence(cohort, panel, findings, weights),
+            evidence=evidence(cohort, panel, findings, weights),
             credit=findings.credit[: len(cohort)],
             events=tuple(findings.events),
-            facts=_facts(panel, findings, typical.length),
+            facts=facts(panel, findings, typical.length),
         )
 
-    def _find_silent(self, cohort: Cohort, panel: Panel, findings: _Findings) -> None:
+    def _find_silent(self, cohort: Cohort, panel: Panel, findings: Findings) -> None:
         """Set aside updates that are next to nothing beside the others: they are not used, and cost nothing."""
         typical = influence.weighted_median(cohort.norms, panel.trust[: len(cohort)])
         silent = np.flatnonzero(cohort.norms < _SILENT * typical)
@@ -146,7 +111,7 @@ class HardenedRule:
         for member in silent.tolist():
             findings.why[member] = {"cause": f"norm {cohort.norms[member]:.3g} is next to nothing beside {typical:.3g}"}
 
-    def _typical(self, cohort: Cohort, panel: Panel, findings: _Findings) -> _Sent:
+    def _typical(self, cohort: Cohort, panel: Panel, findings: Findings) -> _Sent:
         """Return the medians, by reputation, of the lengths and claims sent last by all who are not rejected now."""
         self._sent = {client: sent for client, sent in self._sent.items() if client in cohort.reputation}
         arrived = zip(cohort.norms.tolist(), cohort.num_examples.tolist(), strict=True)
@@ -156,14 +121,14 @@ class HardenedRule:
         sent, trust = np.array([self._sent[client] for client in heard]), cohort.trust(heard)
         return _Sent(*(influence.weighted_median(column, trust) for column in sent.T))
 
-    def _find_copies(self, panel: Panel, findings: _Findings) -> _Copies:
+    def _find_copies(self, panel: Panel, findings: Findings) -> Copies:
         """Look for copies among this round's updates, and among the momenta of the whole panel."""
         threshold, n = self.options.copy_similarity, panel.present
         compared = [(panel.now["whole"], panel.trust[:n])]
         if n > 1 and np.median(panel.now["whole"][~np.eye(n, dtype=bool)]) < _UNANIMOUS:
             compared.append((panel.views["whole"], panel.trust))
-        exact: _Copies = []
-        close: _Copies = []
+        exact: Copies = []
+        close: Copies = []
         grouped = np.zeros(len(panel), dtype=bool)
         for view, (cosines, trust) in enumerate(compared):
             similarity = residual_cosines(cosines, trust)
@@ -180,12 +145,12 @@ class HardenedRule:
 
     def _believable(
         self,
-        exact: _Copies,
-        close: _Copies,
+        exact: Copies,
+        close: Copies,
         grouped: NDArray[np.bool_],
         panel: Panel,
-        findings: _Findings,
-    ) -> _Copies:
+        findings: Findings,
+    ) -> Copies:
         """Return the groups of copies that are not more likely the honest majority, or honest groups of like data.
 
         Updates that are the same but for rounding are copies even where honest clients come in groups.
@@ -205,7 +170,7 @@ class HardenedRule:
             findings.events = ["majority-guard"]
         return []
 
-    def _judge_copies(self, groups: _Copies, panel: Panel, findings: _Findings) -> None:
+    def _judge_copies(self, groups: Copies, panel: Panel, findings: Findings) -> None:
         """Leave each group of copies one vote, or none, and blame its members by how likely they copied."""
         for members in groups:
             findings.credit[members] = copy_blame(panel.trust[members])
@@ -218,7 +183,7 @@ class HardenedRule:
                     findings.credit[speaker] *= -1
             findings.reject(silenced, "sybil")
 
-    def _find_outliers(self, copies: _Copies, panel: Panel, findings: _Findings) -> None:
+    def _find_outliers(self, copies: Copies, panel: Panel, findings: Findings) -> None:
         """Look for groups, and for single clients, that point elsewhere: in each block of the model.
 
         First by the momenta of the panel, then by this round's updates alone, which show a new push at once. Attackers
@@ -235,7 +200,7 @@ class HardenedRule:
             if block in panel.now:
                 self._reject_groups(_View(block, "this round", panel.now[block]), copies, panel, findings)
 
-    def _reject_groups(self, view: _View, copies: _Copies, panel: Panel, findings: _Findings) -> None:
+    def _reject_groups(self, view: _View, copies: Copies, panel: Panel, findings: Findings) -> None:
         """Reject the groups that stand out in one block."""
         block, over, cosines = view
         compared = np.flatnonzero(~findings.rejected[: len(cosines)])
@@ -259,9 +224,9 @@ class HardenedRule:
             if group.excess - group.needed > findings.closest.get("margin", -np.inf):
                 findings.closest = {**why, "margin": group.excess - group.needed}
             if groups:
-                _reject_outliers(compared[group.members], why, copies, findings)
+                findings.reject_outliers(compared[group.members], why, copies)
 
-    def _reject_opposed(self, view: _View, copies: _Copies, panel: Panel, findings: _Findings) -> None:
+    def _reject_opposed(self, view: _View, copies: Copies, panel: Panel, findings: Findings) -> None:
         """Reject single clients that oppose all others in one block."""
         block, over, cosines = view
         compared = np.flatnonzero(~findings.rejected[: len(cosines)])
@@ -272,9 +237,9 @@ class HardenedRule:
         trust, opposed = panel.trust[compared], self.options.opposed
         for found in opposed_clients(cosines[among], trust, opposed=opposed, among=against, spent=spent):
             why = {"block": block, "over": over, "cosine": found.cosine, "cosine_needed": -opposed}
-            _reject_outliers(compared[[found.member]], why, copies, findings)
+            findings.reject_outliers(compared[[found.member]], why, copies)
 
-    def _spare(self, panel: Panel, findings: _Findings) -> None:
+    def _spare(self, panel: Panel, findings: Findings) -> None:
         """Blame nobody if half of the clients present, or more, are rejected; reject nobody if all would be.
 
         The rejected are a minority of all known clients, and may be a majority of this round by chance.
@@ -292,7 +257,7 @@ class HardenedRule:
             credit = findings.credit[: panel.present]
             findings.credit[: panel.present] = np.where(rejected, 0.0, np.maximum(credit, 0.0))
 
-    def _weights(self, cohort: Cohort, panel: Panel, findings: _Findings, typical: _Sent) -> NDArray[np.float64]:
+    def _weights(self, cohort: Cohort, panel: Panel, findings: Findings, typical: _Sent) -> NDArray[np.float64]:
         """Return what each update is multiplied by in the step."""
         chosen, n = self.options, len(cohort)
         weights = np.zeros(n)
@@ -321,40 +286,3 @@ class HardenedRule:
         self._memory.load_state_dict(state)
         sent = zip(*(column.tolist() for column in columns.values()), strict=True)
         self._sent = {client: _Sent(*each) for client, each in zip(who, sent, strict=True)}
-
-
-def _reject_outliers(members: NDArray[np.intp], why: dict[str, Any], copies: _Copies, findings: _Findings) -> None:
-    """Reject these clients, and with them all copies of what they sent."""
-    for group in copies:
-        if np.isin(group, members).any():
-            members = np.union1d(members, group)
-    findings.credit[members] = 1.0
-    findings.reject(members, "outlier")
-    findings.why.update(dict.fromkeys(members.tolist(), why))
-
-
-def _evidence(cohort: Cohort, panel: Panel, findings: _Findings, weights: NDArray[np.float64]) -> list[Evidence]:
-    """Say, for each client, what the tests saw."""
-    total = float((weights * cohort.norms).sum())
-    return [
-        {
-            "norm": float(cohort.norms[k]),
-            "trust": float(panel.trust[k]),
-            "nearest": None if np.isnan(findings.nearest[k]) else float(findings.nearest[k]),
-            "copies": int(findings.group_size[k]),
-            "share": float(weights[k] * cohort.norms[k] / total) if total else 0.0,
-            **findings.why.get(k, {}),
-        }
-        for k in range(len(cohort))
-    ]
-
-
-def _facts(panel: Panel, findings: _Findings, typical: float) -> dict[str, Any]:
-    closest = {name: value for name, value in findings.closest.items() if name != "margin"}
-    return {
-        "panel": len(panel),
-        "largest_residual_cosine": None if np.isnan(findings.nearest).all() else float(np.nanmax(findings.nearest)),
-        "largest_copied_group": int(findings.group_size.max()),
-        "typical_length": typical,
-        **closest,
-    }
