@@ -264,7 +264,8 @@ def test_reputation_is_kept_under_the_key_when_the_node_id_changes(tmp_path):
 
 def test_the_state_holds_no_pickle_and_names_its_configuration(tmp_path):
     run(tmp_path, 1)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.jsonl", "checkpoint", "config.json", "lock"]
+    names = ["audit.jsonl", "checkpoint", "config.json", "lock", "status.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
     document = newest_document(tmp_path / "checkpoint")
     assert document is not None
     assert document["round"] == 1

@@ -15,10 +15,14 @@ from flwr.serverapp.strategy import Result
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower.judging import ReplyBatch
+from mabrfl.flower.operator import OperatorDecisions
 from mabrfl.flower.schema import ModelSchema
 from mabrfl.flower.state_folder import StateFolder, hash_of, now
 from mabrfl.global_model import GlobalModel
+from mabrfl.recording.audit import safe_text
 from mabrfl.recording.encoding import DTYPES, MALFORMED
+from mabrfl.recording.requests import read_requests, remove_requests
+from mabrfl.recording.status import FederationStatus, read_status, write_status
 from mabrfl.updates import Outcome
 
 log = logging.getLogger("flwr")
@@ -59,6 +63,11 @@ class MetricHistory:
             which: [self.evaluated[which], None if metrics is None else _saved(metrics)]
             for which, metrics in known.items()
         }
+
+    def newest_metrics(self) -> Mapping[str, Any]:
+        """Return the newest evaluation by the server, or else by clients."""
+        known = self.evaluate_metrics_serverapp or self.evaluate_metrics_clientapp
+        return known[max(known)] if known else {}
 
     def add_newest(self, state: Mapping[str, Any], number: int) -> None:
         """Add a value of :meth:`newest`, if it belongs to this round."""
@@ -106,6 +115,8 @@ class ServerState:
         self.buffer_suffixes = tuple(buffer_suffixes)
         self.round = 0
         self.history = MetricHistory()
+        self.operator = OperatorDecisions()
+        self._reported: set[str] = set()
         self._schema: ModelSchema | None = None
         self._model: GlobalModel | None = None
         self._fixed: dict[str, Array] = {}
@@ -164,10 +175,11 @@ class ServerState:
         try:
             model, fixed = restored_model(self.schema, state["model"])
             history = MetricHistory.from_state(state["history"])
+            operator = OperatorDecisions.from_state(state.get("operator"))
             self.defense.load_state_dict(state["defense"])
         except MALFORMED as error:
             raise StateError(f"the saved state of the strategy is malformed: {error}") from error
-        self._model, self._fixed, self.history = model, fixed, history
+        self._model, self._fixed, self.history, self.operator = model, fixed, history, operator
 
     def _add_evaluation(self, evaluation: Mapping[str, Any]) -> None:
         try:
@@ -214,8 +226,36 @@ class ServerState:
                 "model": model_state(self.schema, self.model, self._fixed),
                 "history": self.history.as_state(),
                 "defense": self.defense.state_dict(),
+                "operator": self.operator.as_state(),
             }
             self._folder.save(state, rows, round=number)
+            remove_requests(self._folder.path, self.operator.applied)
+            self.operator.applied = []
+
+    def save_status(self, status: FederationStatus) -> None:
+        """Replace the status that monitors read."""
+        if self._folder is not None:
+            write_status(self._folder.path, status)
+
+    def last_status(self) -> FederationStatus | None:
+        """Return the status that an earlier run left; no run depends on it."""
+        try:
+            return None if self._folder is None else read_status(self._folder.path)
+        except StateError as error:
+            log.warning("%s; its totals start again", safe_text(error, 1000))
+            return None
+
+    def take_requests(self) -> None:
+        """Apply the requests of the operator that came since the last call, each with a row in the audit."""
+        if self._folder is None:
+            return
+        requests, notes = read_requests(self._folder.path)
+        for note in sorted(set(notes) - self._reported):
+            log.warning("%s", safe_text(note, 1000))
+        self._reported.update(notes)
+        for request in requests:
+            if request.name not in self.operator.applied:
+                self._folder.audit.append({**self.operator.apply(request, self.defense), "round": self.round + 1})
 
 
 def model_state(schema: ModelSchema, model: GlobalModel, fixed: Mapping[str, Array]) -> dict[str, Any]:

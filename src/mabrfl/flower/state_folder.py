@@ -25,6 +25,7 @@ from mabrfl.recording.encoding import canonical_json, decode, encode, parse_stri
 from mabrfl.recording.files import read_bytes
 from mabrfl.recording.folder import CHECKPOINTS, explained, lock, shown
 from mabrfl.recording.regular import open_lock
+from mabrfl.recording.status import STATUS
 
 Restore = Callable[[Mapping[str, Any]], None]
 
@@ -106,7 +107,7 @@ class StateFolder:
         try:
             _wait_for(claimed, path, patience)
             with explained(path):
-                remove_leftovers(path, (CONFIG, EVALUATION))
+                remove_leftovers(path, (CONFIG, EVALUATION, STATUS))
                 remove_leftovers(path / CHECKPOINTS, ("round",))
             _check_config(path, config)
             return cls(path, hash_of(config), claimed, restore)

@@ -30,7 +30,7 @@ AUDIT = "audit.jsonl"
 START = "0" * 64
 """The first line has this as the hash of the line before it."""
 
-DECISIONS = ("reply", "round")
+DECISIONS = ("reply", "round", "decision")
 """The kinds of rows that are decisions; a ``back`` row undoes them."""
 
 MAX_TEXT = 256
