@@ -20,6 +20,7 @@ CORE = (
     "mabrfl.aggregation",
     "mabrfl.defense",
     "mabrfl.errors",
+    "mabrfl.explaining",
     "mabrfl.global_model",
     "mabrfl.layout",
     "mabrfl.mab",

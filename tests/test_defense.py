@@ -388,7 +388,10 @@ def test_a_plain_function_is_a_rule():
         (Decision(weights=np.ones(3)), "one weight per row; got 3 for 2 rows"),
         (Decision(step=np.ones(5)), r"shape \(2,\); got \(5,\)"),
         (None, "must return a Decision; got NoneType"),
-        (Decision(weights=np.ones(2), reasons=["accepted", "evil"]), "the reason 'evil'"),
+        (Decision(weights=np.ones(2), reasons=["accepted", "acepted"]), "'acepted'; did you mean 'accepted'"),
+        (Decision(weights=np.ones(2), reasons=["accepted", "outliers"]), "'outliers'; did you mean 'outlier'"),
+        (Decision(weights=np.ones(2), reasons=["accepted", "<b>Evil"]), "the reason '<b>Evil'"),
+        (Decision(weights=np.ones(2), reasons=["accepted", None]), "the reason None"),
         (Decision(weights=np.ones(2), reasons=["accepted"]), "one of reasons per client; got 1 for 2"),
     ],
 )

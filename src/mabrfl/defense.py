@@ -5,10 +5,12 @@ The object holds what must survive from round to round; the mathematics is in th
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from mabrfl.rng import ClientId
 from mabrfl.screening.intake import Intake, inspect
 from mabrfl.selection import All
 from mabrfl.updates import (
+    REASONS,
     Candidates,
     Cohort,
     Decision,
@@ -36,6 +39,9 @@ from mabrfl.updates import (
 )
 
 STATE_FORMAT = 1
+_OWN_REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+_MISPRINT = 0.8
+"""A reason of a rule's own that is more similar than this to one of the package's is a misprint."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,7 @@ class Defense:
         """``{id: (B, M)}`` of every client seen, in canonical order."""
         return self._beliefs.as_dict()
 
-    def select(self, client_ids: Sequence[ClientId], *, round: int) -> list[ClientId]:
+    def select(self, client_ids: Sequence[ClientId], *, round: int, at_least: int = 0) -> list[ClientId]:
         """Choose the clients of a round.
 
         Until the round is judged, the same call gives the same answer. :meth:`screen` then ignores the updates of
@@ -119,6 +125,9 @@ class Defense:
             All clients that could take part.
         round
             The round's number, from 1.
+        at_least
+            If the selector chooses fewer clients than this, those with the best reputation B / (B + M) are added; the
+            order of ids decides between equals.
         """
         ids = canonical(as_client_id(client) for client in client_ids)
         if len(set(ids)) != len(ids):
@@ -134,6 +143,10 @@ class Defense:
         if strangers:
             raise ConfigError(f"the selector chose ids that are not candidates: {sorted(map(str, strangers))[:5]}")
         chosen_ids = canonical(set(selection.ids))
+        if len(chosen_ids) < at_least:
+            best = (ids[k] for k in np.argsort(-counts[:, 0] / counts.sum(axis=1), kind="stable"))
+            others = [client for client in best if client not in selection.ids]
+            chosen_ids = canonical([*chosen_ids, *others[: at_least - len(chosen_ids)]])
         self._progress = replace(
             self._progress,
             population=len(ids),
@@ -296,9 +309,20 @@ def _checked(decision: Any, cohort: Cohort) -> Decision:
         if credit.shape != (len(cohort),) or not np.all(np.abs(credit) <= 1):
             raise ConfigError("a rule must give one credit from -1 to 1 per client")
     for reason in decision.reasons or ():
-        if reason not in get_args(Reason):
-            raise ConfigError(f"a rule gave the reason {reason!r}{suggest(str(reason), get_args(Reason))}")
+        if reason not in REASONS:
+            _check_own_reason(reason)
     return decision
+
+
+def _check_own_reason(reason: Any) -> None:
+    """Refuse a rule's own reason that is no word, or that looks like a misprint of one of the package's."""
+    if not isinstance(reason, str) or not _OWN_REASON.fullmatch(reason):
+        raise ConfigError(
+            f"a rule gave the reason {reason!r:.80}; a reason is 'accepted', 'outlier', 'sybil', or a word of at most "
+            "40 lower-case letters, digits and hyphens"
+        )
+    if difflib.get_close_matches(reason, REASONS, n=1, cutoff=_MISPRINT):
+        raise ConfigError(f"a rule gave the reason {reason!r}{suggest(reason, REASONS)}")
 
 
 def _step(decision: Decision, cohort: Cohort) -> Floats:

@@ -84,6 +84,12 @@ class MissingExtraError(MabRflError, ImportError):
     exit_code = 10
 
 
+class OwnCodeError(MabRflError):
+    """A defense, selector, attack, model or data set of the user's own raised an error; the message says where."""
+
+    exit_code = 11
+
+
 @contextmanager
 def extra_needed(purpose: str) -> Iterator[None]:
     """Import optional modules in this block; if one is not installed, say which extra installs it.

@@ -6,18 +6,22 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mabrfl import vectors
 from mabrfl.errors import ConfigError
+from mabrfl.explaining import explain
 from mabrfl.layout import Block, Layout, join
 from mabrfl.rng import ClientId, generator, uniforms
 
 Floats = NDArray[np.floating[Any]]
-Reason = Literal["accepted", "sybil", "outlier", "malformed"]
+Reason = str
+"""Why a client was accepted or rejected: one of :data:`REASONS`, or a word of a user's own rule."""
+REASONS = ("accepted", "sybil", "outlier", "malformed")
+"""The reasons of this package; ``malformed`` is given by intake, before any rule."""
 Evidence = Mapping[str, Any]
 
 MAX_ID_LENGTH = 1024
@@ -257,8 +261,9 @@ class Decision:
     step
         The ``(d,)`` step, for coordinate-wise rules.
     reasons
-        One of ``"accepted"``, ``"sybil"``, ``"outlier"`` per client; all accepted if left out. A client
-        is an outlier if the rule takes it to be malicious, not merely because it was not used.
+        ``"accepted"``, ``"sybil"``, ``"outlier"`` or a word of the rule's own per client; all accepted if left
+        out. Every word but ``"accepted"`` is a rejection: the rule takes the client to be malicious. A client
+        that is merely not used is accepted.
     evidence
         One mapping of plain numbers and strings per client: why.
     credit
@@ -289,10 +294,45 @@ class Verdict:
     evidence: Evidence = field(default_factory=dict)
     credit: float = 1.0
 
+    def explain(self, facts: Evidence | None = None) -> str:
+        """Return why, in sentences with the numbers and what they are compared with.
+
+        Parameters
+        ----------
+        facts
+            Of the round (``outcome.facts``): some rules have thresholds there. See also :meth:`Outcome.explain`.
+
+        Examples
+        --------
+        >>> print(Verdict(True, "accepted", {"share": 0.052}).explain())
+        Accepted: it makes up 5.2 % of the step.
+        """
+        return explain(self.reason, self.evidence, facts, credit=self.credit)
+
     @property
     def blamed(self) -> bool:
         """Whether this costs reputation: most rejections do, and so may an update that was used for its copies."""
         return self.credit < 0 or (not self.accepted and self.credit > 0)
+
+
+def explain_among(
+    client: ClientId,
+    verdicts: Mapping[ClientId, Verdict],
+    facts: Evidence | None = None,
+    options: Evidence | None = None,
+) -> str:
+    """Return why a client was accepted or rejected, beside the others of the round; see :mod:`mabrfl.explaining`.
+
+    Raises
+    ------
+    ValueError
+        If there is no verdict on this client.
+    """
+    if client not in verdicts:
+        raise ValueError(f"there is no verdict on client {client!r} in this round; there are {len(verdicts)} others")
+    verdict = verdicts[client]
+    accepted = [other.evidence for other in verdicts.values() if other.accepted]
+    return explain(verdict.reason, verdict.evidence, facts, credit=verdict.credit, options=options, accepted=accepted)
 
 
 @dataclass(frozen=True)
@@ -316,6 +356,10 @@ class Outcome:
     round: int
     events: tuple[str, ...] = ()
     facts: Evidence = field(default_factory=dict)
+
+    def explain(self, client: ClientId) -> str:
+        """Return why a client was accepted or rejected, in sentences; its numbers are compared with the others'."""
+        return explain_among(client, self.verdicts, self.facts)
 
     @property
     def accepted(self) -> list[ClientId]:

@@ -12,13 +12,17 @@ from mabrfl.attacks import (
     DBA,
     IPM,
     LIE,
+    MPAF,
     AgrKrum,
     AgrMabRfl,
     Backdoor,
     Bridge,
     Decoy,
     Evade,
+    FangKrum,
+    FangTrim,
     Frame,
+    FreeRider,
     Gaussian,
     Growing,
     Hub,
@@ -29,12 +33,17 @@ from mabrfl.attacks import (
     Mimic,
     MinMax,
     MinSum,
+    NanSender,
     Neurotoxin,
     OnOff,
+    OptimalIPM,
+    OptimalLIE,
     OrthogonalDrift,
+    PoisonedFL,
     SignFlip,
     Sleeper,
     SplitSybils,
+    StatisticalMimicry,
     Whitewash,
 )
 from mabrfl.attacks.selftest import Strength, attack_strength
@@ -71,6 +80,14 @@ SEEDS = (100, 101)
         (Growing(growth=0.3), 20),
         (Evade(), 20),
         (LayerChoosing(), 60),
+        (OptimalLIE(), 60),
+        (OptimalIPM(largest=10.0), 60),
+        (FangKrum(), 30),
+        (FangTrim(), 30),
+        (StatisticalMimicry(drift=5.0, limit=5.0), 5),
+        (PoisonedFL(), 30),
+        (MPAF(), 60),
+        (NanSender(), 60),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -92,7 +109,9 @@ def test_a_backdoor_hurts_by_what_it_achieves_and_not_by_the_accuracy(attack):
     assert "attack success" in str(strength)
 
 
-@pytest.mark.parametrize("attack", [Bridge(), Hub()], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "attack", [Bridge(), Hub(), FreeRider(update="last-step")], ids=lambda value: type(value).__name__
+)
 def test_what_is_aimed_at_the_standing_of_others_costs_plain_averaging_nothing(attack):
     strength = attack_strength(attack, repeats=2, seed=SEEDS[0])
     assert strength.verdict == "inactive"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -157,6 +159,23 @@ def test_wrapped_object_keeps_its_poisoning_and_its_state():
 def test_attack_object_is_returned_as_it_is():
     attack = Attack()
     assert as_attack(attack) is attack
+
+
+def test_class_may_declare_its_knowledge_by_its_word():
+    class Spy(Attack):
+        knowledge = "partial"
+
+    @dataclass(frozen=True)
+    class Frozen(Attack):
+        knowledge: str = "full"
+
+    class Clairvoyant(Attack):
+        knowledge = "everything"
+
+    assert as_attack(Spy()).knowledge is Knowledge.PARTIAL
+    assert as_attack(Frozen()).knowledge is Knowledge.FULL
+    with pytest.raises(ConfigError, match=r"Clairvoyant must be one of agnostic, partial, full; got 'everything'"):
+        as_attack(Clairvoyant())
 
 
 def test_what_is_no_attack_is_refused():

@@ -48,7 +48,10 @@ MISTAKES: dict[str, tuple[list[str], int, str]] = {
     "set unknown key": (["run", "--set", "training.epoch=1"], CONFIG, "'epoch' in [training]; did you mean 'epochs'?"),
     "set unknown option": (["run", "--set", "defense_options.sepration=1"], CONFIG, "did you mean 'separation'?"),
     "set a mistyped value": (["run", "--set", 'rounds="3"'], CONFIG, "rounds must be an integer; got '3'"),
-    "unknown kind": (["list", "atacks"], USAGE, "unknown kind 'atacks'; did you mean 'attacks'?"),
+    "unknown kind": (["list", "atacks"], USAGE, "unknown kind or name 'atacks'; did you mean 'attacks'?"),
+    "unknown kind of a name": (["list", "atacks", "lie"], USAGE, "unknown kind 'atacks'; did you mean 'attacks'?"),
+    "unknown name": (["list", "attacks", "lies"], CONFIG, "unknown attack 'lies'; did you mean 'lie'?"),
+    "no audit": (["audit", "show", "nothing"], 5, "there is no audit at 'nothing'"),
     "output is a file": (["run", "--out", "file"], OUTPUT, "output folder 'file' is a file"),
     "output in use": (["run", "--out", "used"], OUTPUT, "output folder 'used' is not empty"),
     "output below a file": (["run", "--out", "file/below"], OUTPUT, "file/below"),
@@ -73,6 +76,25 @@ def test_a_mistake_is_one_line_on_stderr_and_changes_nothing(
     assert done.out.strip() == ""
     assert sorted(os.listdir(tmp_path)) == ["file", "used"]
     assert os.listdir(tmp_path / "used") == ["notes.txt"]
+
+
+def test_the_file_of_a_sweep_the_folder_of_a_sweep_and_that_of_a_run_say_what_to_type(
+    mabrfl: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "sweep.toml").write_text('name = "tiny"\n[axes]\nseed = [0, 1]\n')
+    (tmp_path / "cells.json").write_text("[]")
+    refused = mabrfl("run", "sweep.toml")
+    assert refused.code == CONFIG
+    assert refused.err.endswith("is the file of a sweep, not of a run; try: mabrfl sweep sweep.toml\n")
+    refused = mabrfl("run", "--force", "--out", ".")
+    assert (refused.code, refused.err) == (
+        OUTPUT,
+        "error: output folder '.' is that of a sweep; choose another with --out\n",
+    )
+    assert mabrfl("run", "--rounds", "1", "--out", "r").code == 0
+    refused = mabrfl("audit", "show", "r")
+    assert (refused.code, refused.out) == (5, "")
+    assert "is the folder of a run, which has no audit; try: mabrfl explain r" in refused.err
 
 
 def test_no_arguments_show_the_help_and_are_a_mistake(mabrfl: Callable[..., Any]) -> None:

@@ -179,13 +179,13 @@ def test_a_folder_in_use_is_refused(tmp_path):
     run(tmp_path, 1)
     other = strategy(tmp_path)
     other.state.prepare(model())
-    held = StateFolder.claim(tmp_path, other.config())
+    held = StateFolder.claim(tmp_path, other.config(), lambda state: None)
     try:
         with pytest.raises(OutputError, match="in use by another run"):
-            StateFolder.claim(tmp_path, other.config(), patience=0.1)
+            StateFolder.claim(tmp_path, other.config(), lambda state: None, patience=0.1)
     finally:
         held.close()
-    StateFolder.claim(tmp_path, other.config(), patience=0.1).close()
+    StateFolder.claim(tmp_path, other.config(), lambda state: None, patience=0.1).close()
 
 
 def test_a_changed_audit_is_refused_on_resume(tmp_path):

@@ -302,7 +302,7 @@ def test_rounds_that_cannot_be_are_refused(tmp_path: Path) -> None:
             save_checkpoint(tmp_path / "c", {}, round=number, config_hash=HASH)
 
 
-CALLS = ("open", "write", "fsync", "close", "chmod", "replace")
+CALLS = ("open", "write", "fsync", "close", "replace")
 ERRORS = {
     "ENOSPC": OSError(errno.ENOSPC, "No space left on device"),
     "EIO": OSError(errno.EIO, "Input/output error"),

@@ -4,14 +4,15 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mabrfl.errors import StateError
 from mabrfl.reports.page import report
-from mabrfl.sweeps.results import Results
-from result_folders import LAPTOP, make_cell
+from mabrfl.sweeps.results import Results, load_results
+from result_folders import LAPTOP, make_cell, run_config, write_run
 
 LIE: dict[str, Any] = {"attack": "lie", "attackers": 0.3}
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&"
@@ -253,3 +254,12 @@ def test_the_time_of_computing_is_in_a_unit_that_suits_it() -> None:
 @pytest.mark.usefixtures("no_figures")
 def test_everything_done_says_so() -> None:
     assert "None: every planned run is done." in Page(report([Results(name="x", cells=[make_cell(90.0)])])).text
+
+
+def test_a_single_run_has_the_story_of_each_client(tmp_path: Path) -> None:
+    config = run_config(attack="lie", attackers=3)
+    write_run(tmp_path / "run", config, 90.0)
+    html = report([load_results(tmp_path / "run")])
+    assert "Why each client was accepted or rejected" in html
+    assert "Client 9, in truth an attacker, was invited in 2 of 4 rounds, accepted in 1 and rejected in 1" in html
+    assert "<b>round 2</b>: Rejected as a sybil" in html

@@ -123,6 +123,21 @@ def test_a_summary_without_numbers_is_none_and_its_cell_is_run_again(
     assert json.loads((folder / "summary.json").read_text())["rounds"] == 3
 
 
+def test_a_finished_cell_that_is_damaged_runs_again_on_request_alone(
+    sweeps: Path, wanted: Sweep, tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    shutil.copytree(sweeps / "whole", tmp_path / "r")
+    folder = folder_of(tmp_path / "r", wanted.cells[0].key)
+    rounds = (folder / "rounds.jsonl").read_bytes()
+    (folder / "rounds.jsonl").write_bytes(rounds[:500])
+    (failed,) = run(wanted, tmp_path / "r").failed
+    assert "rounds.jsonl is cut off" in failed.error
+    assert (folder / "rounds.jsonl").read_bytes() == rounds[:500]
+    progress = run(wanted, tmp_path / "r", rerun=["failed"])
+    assert (progress.count("done"), progress.failed) == (1, [])
+    assert outcome(folder) == whole
+
+
 @pytest.mark.parametrize("kept", [0, 40])
 def test_a_cell_with_half_a_manifest_is_known_by_its_configuration_and_starts_again(
     wanted: Sweep, tmp_path: Path, folder: Path, whole: dict[str, Any], kept: int

@@ -94,7 +94,8 @@ def test_rounds_may_be_left_unread(sweep: Path) -> None:
 
 
 def test_a_packed_file_holds_the_same_as_the_folder_but_no_arguments(sweep: Path, packed: Path) -> None:
-    assert load_results(packed) == load_results(sweep)
+    assert load_results(packed).model_dump() == load_results(sweep).model_dump()
+    assert {cell.folder for cell in load_results(packed).cells} == {None}
     assert "arguments" not in load_results(packed).cells[0].manifest
     assert load_results(packed).cells[0].manifest["cpu_count"] == 2
 
@@ -306,12 +307,55 @@ def test_damaged_files_of_unfinished_cells_do_not_keep_the_others_from_being_rea
     ]
 
 
-def test_a_damaged_origin_of_a_finished_cell_is_named(tmp_path: Path) -> None:
+def _without_last_line(folder: Path) -> None:
+    lines = (folder / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (folder / "rounds.jsonl").write_text("".join(lines[:-1]))
+
+
+def _other_accuracy(folder: Path) -> None:
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**summary, "final_accuracy": 99.99}))
+
+
+def _broken_line(folder: Path) -> None:
+    lines = (folder / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (folder / "rounds.jsonl").write_text("".join(["{}\n", *lines[1:]]))
+
+
+DAMAGE = {
+    "manifest": (lambda folder: (folder / "manifest.json").write_text("{"), "manifest.json' is not valid JSON"),
+    "a round less": (_without_last_line, "summary.json has 4 rounds, but rounds.jsonl has 3"),
+    "cut off": (lambda folder: os.truncate(folder / "rounds.jsonl", 500), "rounds.jsonl is cut off"),
+    "no rounds": (lambda folder: (folder / "rounds.jsonl").unlink(), "cannot read rounds.jsonl"),
+    "another accuracy": (_other_accuracy, "has an accuracy of 99.99, but the last round in rounds.jsonl has 90.0"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE)
+def test_a_finished_cell_whose_files_contradict_each_other_counts_as_failed_for_tables_and_plans(
+    tmp_path: Path, damage: Any, message: str
+) -> None:
+    folder = write_sweep(tmp_path / "s", [({"defense": "krum"}, 90.0), ({"defense": "median"}, 80.0)])
+    config = run_config(defense="krum")
+    planned = PlannedCell(config_hash(config), config, {})
+    run = folder / "cells" / planned.key[:16]
+    damage(run)
+    damaged, other = load_results(folder).cells
+    assert (damaged.status, damaged.summary, other.status) == ("failed", None, "done")
+    assert damaged.error is not None
+    assert damaged.error["error"].startswith(f"the run in {str(run)!r} is damaged: ")
+    assert message in damaged.error["error"]
+    known = standing(folder, planned)
+    assert (known.status, known.damaged) == ("failed", True)
+    assert message in known.error
+
+
+def test_a_line_in_the_middle_that_is_no_round_is_damage_where_the_rounds_are_read(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path / "s", [({"defense": "krum"}, 90.0)])
-    (manifest,) = folder.glob("cells/*/manifest.json")
-    manifest.write_text("{")
-    with pytest.raises(StateError, match=r"manifest\.json' is not valid JSON"):
-        load_results(folder)
+    _broken_line(next(folder.glob("cells/*")))
+    (cell,) = load_results(folder).cells
+    assert (cell.status, cell.summary) == ("failed", None)
+    assert "line 1 is not a round record" in str(cell.error)
 
 
 def test_a_folder_of_sweeps_runs_and_packed_files_is_all_of_them(tmp_path: Path) -> None:

@@ -8,12 +8,17 @@ attack                                  knowledge    updates of the attackers
 :class:`LIE`, :class:`IPM`              partial      the benign mean, shifted or reversed
 :class:`Mimic`                          partial      copies of one benign update
 :class:`MinMax`, :class:`MinSum`        partial      the benign mean, moved as far as a distance bound allows
+:class:`FangTrim`, :class:`FangKrum`    partial      beyond the benign extremes; the signs of the mean, reversed
+:class:`OptimalLIE`, :class:`OptimalIPM`full         LIE and IPM with the factor that moves the real step furthest
 :class:`AgrKrum`                        full         the benign mean, moved as far as Krum accepts it
 :class:`Bridge`, :class:`Frame`         partial      the benign mean; copies of one victim for the whole run
 :class:`Hub`                            agnostic     the last public step
 :class:`SplitSybils`, :class:`Decoy`    partial      a push against the benign mean, in groups or behind decoys
 :class:`JitteredSybils`                 partial      a push hidden in noise, mutual cosine as chosen
 :class:`OrthogonalDrift`                agnostic     one random direction for the whole run, in noise
+:class:`StatisticalMimicry`             agnostic     honest and synthetic updates blended, with a drift
+:class:`PoisonedFL`, :class:`MPAF`      agnostic     a push with the same signs in every round; towards a random model
+:class:`FreeRider`, :class:`NanSender`  agnostic     zeros or the last public step; numbers that are not finite
 :class:`Magnitude`                      agnostic     honest updates times a large factor
 :class:`Sleeper`, :class:`OnOff`        the inner's  honest updates in some rounds, another attack in the others
 :class:`Whitewash`                      the inner's  another attack, under a new identity after each rejection
@@ -36,12 +41,15 @@ from mabrfl.attacks.backdoor_variants import DBA, ModelReplacement, Neurotoxin
 from mabrfl.attacks.base import Attack, as_attack, craft
 from mabrfl.attacks.colluding import IPM, LIE, lie_factor
 from mabrfl.attacks.data_poisoning import LabelFlip
-from mabrfl.attacks.drifting import Growing
+from mabrfl.attacks.drifting import Growing, StatisticalMimicry
 from mabrfl.attacks.evading import Evade
+from mabrfl.attacks.fake_clients import MPAF, FreeRider, NanSender, PoisonedFL
+from mabrfl.attacks.fang import FangKrum, FangTrim
 from mabrfl.attacks.framing import Bridge, Frame, Hub
 from mabrfl.attacks.independent import Gaussian, Magnitude, SignFlip
 from mabrfl.attacks.layer_choosing import LayerChoosing
 from mabrfl.attacks.mimic import Mimic
+from mabrfl.attacks.optimal import OptimalIPM, OptimalLIE
 from mabrfl.attacks.optimized import AgrKrum, MinMax, MinSum
 from mabrfl.attacks.sybils import Decoy, JitteredSybils, OrthogonalDrift, SplitSybils
 from mabrfl.attacks.tailored import AgrMabRfl
@@ -52,6 +60,7 @@ __all__ = [
     "DBA",
     "IPM",
     "LIE",
+    "MPAF",
     "AgrKrum",
     "AgrMabRfl",
     "Attack",
@@ -61,7 +70,10 @@ __all__ = [
     "Bridge",
     "Decoy",
     "Evade",
+    "FangKrum",
+    "FangTrim",
     "Frame",
+    "FreeRider",
     "Gaussian",
     "Growing",
     "Hub",
@@ -74,13 +86,18 @@ __all__ = [
     "MinMax",
     "MinSum",
     "ModelReplacement",
+    "NanSender",
     "Neurotoxin",
     "OnOff",
+    "OptimalIPM",
+    "OptimalLIE",
     "OrthogonalDrift",
+    "PoisonedFL",
     "Secrets",
     "SignFlip",
     "Sleeper",
     "SplitSybils",
+    "StatisticalMimicry",
     "Whitewash",
     "Wrapper",
     "as_attack",

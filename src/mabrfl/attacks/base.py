@@ -24,7 +24,7 @@ class Attack:
     Attributes
     ----------
     knowledge
-        The knowledge that the attack needs. Its view holds no more than that.
+        The knowledge that the attack needs, or its word (``"partial"``). Its view holds no more than that.
     trains
         Whether the attackers train locally (``view.own_updates``); False saves the time. See also ``trains_at``.
     poisons
@@ -150,6 +150,7 @@ def as_attack(candidate: Any) -> Attack:
     'agnostic'
     """
     if isinstance(candidate, Attack):
+        object.__setattr__(candidate, "knowledge", _knowledge(candidate))  # a class may declare it by its word
         return candidate
     if isinstance(candidate, type):
         raise ConfigError(f"an attack must be an object, not a class: write {candidate.__name__}(...)")

@@ -19,7 +19,8 @@ _THOMPSON, _UNIFORM = "mabrfl.selection.thompson", "mabrfl.selection.uniform"
 _OPTIMIZED, _COLLUDING = "mabrfl.attacks.optimized", "mabrfl.attacks.colluding"
 _INDEPENDENT, _FRAMING = "mabrfl.attacks.independent", "mabrfl.attacks.framing"
 _SYBILS, _WRAPPING = "mabrfl.attacks.sybils", "mabrfl.attacks.wrapping"
-_BACKDOORS = "mabrfl.attacks.backdoor_variants"
+_BACKDOORS, _FAKE = "mabrfl.attacks.backdoor_variants", "mabrfl.attacks.fake_clients"
+_DRIFTING = "mabrfl.attacks.drifting"
 _MODELS, _PRESETS = "mabrfl.simulation.training.models:MODELS", "mabrfl.mab.presets:PRESETS"
 _ORACLE, _LOAD = "mabrfl.simulation.oracle", "mabrfl.simulation.data.library:load"
 _COUNT, _TRUTH = ("attackers",), ("truth",)
@@ -115,8 +116,14 @@ _ATTACKS: Mapping[str, Entry] = {
     "min-max": Entry(target=f"{_OPTIMIZED}:MinMax", label="Min-Max"),
     "min-sum": Entry(target=f"{_OPTIMIZED}:MinSum", label="Min-Sum"),
     "ipm": Entry(target=f"{_COLLUDING}:IPM", label="IPM"),
+    "optimal-lie": Entry(target="mabrfl.attacks.optimal:OptimalLIE", label="Optimal LIE"),
+    "optimal-ipm": Entry(target="mabrfl.attacks.optimal:OptimalIPM", label="Optimal IPM"),
+    "fang-krum": Entry(target="mabrfl.attacks.fang:FangKrum", label="Fang (Krum)"),
+    "fang-trim": Entry(target="mabrfl.attacks.fang:FangTrim", label="Fang (trim)"),
     "sign-flip": Entry(target=f"{_INDEPENDENT}:SignFlip", label="Sign flip"),
     "gaussian": Entry(target=f"{_INDEPENDENT}:Gaussian", label="Gaussian"),
+    "nan-sender": Entry(target=f"{_FAKE}:NanSender"),
+    "free-rider": Entry(target=f"{_FAKE}:FreeRider"),
     "mimic": Entry(target="mabrfl.attacks.mimic:Mimic", label="Mimic"),
     "bridge": Entry(target=f"{_FRAMING}:Bridge"),
     "hub": Entry(target=f"{_FRAMING}:Hub"),
@@ -124,6 +131,8 @@ _ATTACKS: Mapping[str, Entry] = {
     "split-sybils": Entry(target=f"{_SYBILS}:SplitSybils"),
     "jittered-sybils": Entry(target=f"{_SYBILS}:JitteredSybils"),
     "orthogonal-drift": Entry(target=f"{_SYBILS}:OrthogonalDrift"),
+    "poisoned-fl": Entry(target=f"{_FAKE}:PoisonedFL", label="PoisonedFL"),
+    "mpaf": Entry(target=f"{_FAKE}:MPAF", label="MPAF"),
     "decoy": Entry(target=f"{_SYBILS}:Decoy"),
     "magnitude": Entry(target=f"{_INDEPENDENT}:Magnitude"),
     "sleeper": Entry(target=f"{_WRAPPING}:Sleeper"),
@@ -131,7 +140,8 @@ _ATTACKS: Mapping[str, Entry] = {
     "whitewash": Entry(target=f"{_WRAPPING}:Whitewash"),
     "braggart": Entry(target=f"{_WRAPPING}:Braggart"),
     "evade": Entry(target="mabrfl.attacks.evading:Evade"),
-    "growing": Entry(target="mabrfl.attacks.drifting:Growing"),
+    "growing": Entry(target=f"{_DRIFTING}:Growing"),
+    "statistical-mimicry": Entry(target=f"{_DRIFTING}:StatisticalMimicry"),
     "backdoor": Entry(target="mabrfl.attacks.backdoor:Backdoor"),
     "dba": Entry(target=f"{_BACKDOORS}:DBA", label="DBA"),
     "model-replacement": Entry(target=f"{_BACKDOORS}:ModelReplacement"),

@@ -231,5 +231,15 @@ def _docstrings(path: Path) -> dict[str, str]:
 
 def first_line(docstring: str | None) -> str:
     """Return a docstring's first sentence or line; of rst markup only the text."""
-    line = (docstring or "").strip().partition("\n\n")[0]
-    return re.sub(r":\w+:`~?([^`]*)`|`+([^`]*)`+", lambda match: match[1] or match[2], " ".join(line.split()))
+    return without_markup(" ".join((docstring or "").strip().partition("\n\n")[0].split()))
+
+
+def without_markup(text: str) -> str:
+    """Return text in rst without its markup.
+
+    Examples
+    --------
+    >>> without_markup("See :class:`~mabrfl.Defense` and ``select``.")
+    'See mabrfl.Defense and select.'
+    """
+    return re.sub(r":\w+:`~?([^`]*)`|`+([^`]*)`+", lambda match: match[1] or match[2], text)

@@ -25,7 +25,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from mabrfl.catalog.kinds import KINDS
+from mabrfl.catalog.kinds import KINDS, Kind
 from mabrfl.catalog.names import own_target
 
 _PACKAGE = "mabrfl"
@@ -104,9 +104,8 @@ def fingerprint(targets: Iterable[str]) -> str | None:
     return hashlib.sha256(json.dumps(sorted(digests.items())).encode()).hexdigest()
 
 
-def _own_targets(settings: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Return the targets of each of the user's own names, which may be that of two plug-ins of different kinds."""
-    targets: dict[str, set[str]] = {}
+def own_names(settings: Mapping[str, Any]) -> Iterator[tuple[Kind, str, str]]:
+    """Yield the user's own names in a configuration: kind, name, and ``module:Name`` (empty if nobody knows it)."""
     for kind in (*KINDS, "preaggregators"):
         key = kind.removesuffix("s")
         options = settings.get(f"{key}_options")
@@ -115,7 +114,14 @@ def _own_targets(settings: Mapping[str, Any]) -> dict[str, set[str]]:
         for name in filter(None, names):
             target = own_target(kind, name) if isinstance(name, str) else None
             if isinstance(name, str) and target is not None:
-                targets.setdefault(name, set()).add(target)
+                yield kind, name, target
+
+
+def _own_targets(settings: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return the targets of each of the user's own names, which may be that of two plug-ins of different kinds."""
+    targets: dict[str, set[str]] = {}
+    for _, name, target in own_names(settings):
+        targets.setdefault(name, set()).add(target)
     return targets
 
 

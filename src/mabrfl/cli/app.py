@@ -21,13 +21,17 @@ COMMANDS = {
     "report": ("results:report", "Write results as one HTML file that needs no network."),
     "pack": ("results:pack", "Pack results into one small file for table, plot and report."),
     "render": ("results:render", "Write the tables and figures of packed results into a folder beside them."),
+    "explain": (
+        "explain:explain",
+        "Say why clients were rejected, accepted or not invited, in sentences with the numbers.",
+    ),
     "demo": (
         "demo:demo",
         "Show MAB-RFL against FedAvg: embedded data, no network, 30 % attackers, well under 90 seconds.",
     ),
     "list": (
         "listing:listing",
-        "Show the defenses, selectors, attacks, models, data sets, presets and observers, with one line each.",
+        "Show every name that a run can use, with one line each; or one name, with its options.",
     ),
     "audit": ("audit:app", "Check and read the audit of a Flower strategy."),
     "data": ("data:app", "List, fetch and check the data sets."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,8 @@ app = typer.Typer(name="audit", help="Check and read the audit of a Flower strat
 Place = Annotated[Path, typer.Argument(metavar="STATE", help="A strategy's state_dir, or the file audit.jsonl itself.")]
 
 _STYLES = {"accepted": "green", "rejected": "red", "quarantined": "yellow", "missing": "dim", "unjudged": "dim"}
-_SHORT = 16
+_SHORT, _LONGEST = 16, 2000
+_WIDEST = 10_000
 
 
 @app.command(cls=OnceCommand)
@@ -41,17 +43,13 @@ def verify(
     file = _file(place)
     # Read the state first: a running strategy adds to the audit before it saves the state that refers to it.
     saved = newest_document(file.parent / CHECKPOINTS)
-    mark = saved["state"].get("audit", {}) if saved is not None else {}
-    report = check(file, head=head)
+    mark = None if saved is None else _mark(saved["state"])
+    report = check(file, head=head, mark=mark)
     running = bool(report.torn) and _running(file.parent)
     if running:
-        report = check(file, head=head, stop=report.rows)
+        report = check(file, head=head, stop=report.rows, mark=mark)
     if report.problem is not None:
         raise StateError(f"{file}: {report.problem} ({report.rows} lines before it are good){_after_a_crash(report)}")
-    if mark.get("rows", 0) > report.rows:
-        raise StateError(f"{file}: has {report.rows} lines, but the saved state knows of {mark['rows']}")
-    if mark and check(file, stop=mark["rows"]).head != mark["sha256"]:
-        raise StateError(f"{file}: line {mark['rows']} is not the one that the saved state knows")
     notes = "; the run is writing the next one" if running else ""
     if report.history.undone:
         times = "once" if report.history.returns == 1 else f"{report.history.returns} times"
@@ -71,12 +69,16 @@ def show(
         bool, typer.Option("--all", help="Also rows that were undone when the run went back to a saved state.")
     ] = False,
 ) -> None:
-    """Show the verdict on each client, the evidence for it, and the reputation before and after."""
+    """Show the verdict on each client, why it was given, and the reputation before and after.
+
+    With --format jsonl: the rows as they are in the audit, with all evidence. See also mabrfl explain.
+    """
     import json
 
     if format_ not in ("table", "jsonl"):
         raise ConfigError(f"--format must be table or jsonl; got '{format_}'")
-    rows, problem = _read(_file(place))
+    file = _file(place)
+    rows, facts, problem = _read(file)
     wanted = [row for row in rows if round_number is None or row.get("round") == round_number]
     wanted = wanted if client is None else _of_client(wanted, client)
     shown = [row for row in wanted if all_ or not row.get("undone")]
@@ -84,11 +86,12 @@ def show(
         for row in shown:
             typer.echo(json.dumps(row, ensure_ascii=True))
     else:
-        Console().print(_table(shown))
+        # Into a file or a pipe each row is one line.
+        (Console() if Console().is_terminal else Console(width=_WIDEST)).print(_table(shown, facts))
     if len(shown) < len(wanted):
         hidden = len(wanted) - len(shown)
         typer.echo(f"{hidden} rows more were undone when the run went back to a saved state; see --all", err=True)
-    if problem is not None and not _being_written(_file(place)):
+    if problem is not None and not _being_written(file):
         raise problem
 
 
@@ -101,38 +104,57 @@ def _being_written(file: Path) -> bool:
 
 def _file(place: Path) -> Path:
     from mabrfl.recording.audit import AUDIT
+    from mabrfl.recording.folder import ROUNDS, shown
 
-    return place / AUDIT if place.is_dir() else place
+    file = place / AUDIT if place.is_dir() else place
+    if not file.is_file() and (place / ROUNDS).is_file():
+        raise StateError(f"{shown(place)} is the folder of a run, which has no audit; try: mabrfl explain {place}")
+    if not file.is_file():
+        raise StateError(f"there is no audit at {shown(file)}")
+    return file
 
 
 def _running(folder: Path) -> bool:
     """Whether a strategy is running in the folder."""
     from mabrfl.recording.folder import lock
+    from mabrfl.recording.regular import open_regular
 
     try:
-        with (folder / "lock").open("rb") as file:
+        with open_regular(folder / "lock") as file:
             return not lock(file)
     except OSError:
         return False
+
+
+def _mark(state: Any) -> Any:
+    """Return what a saved state knows of its audit; None if it is a state of something else."""
+    from mabrfl.recording.audit import checked_mark
+
+    return checked_mark(state["audit"]) if isinstance(state, dict) and "audit" in state else None
 
 
 def _after_a_crash(report: AuditReport) -> str:
     return ". The run was killed while it wrote; when it goes on, it says so in the audit" if report.torn else ""
 
 
-def _read(file: Path) -> tuple[list[dict[str, Any]], StateError | None]:
-    """Return the rows about replies, with ``undone`` in those that are undone, and the problem after them, if any."""
+def _read(file: Path) -> tuple[list[dict[str, Any]], dict[Any, Any], StateError | None]:
+    """Return the rows about replies, the facts of the rounds, and the problem after them, if any.
+
+    Rows that are undone have ``undone``. The facts of a round that was run again are those of the last time.
+    """
     from mabrfl.recording.audit import AuditHistory, read_audit
 
-    history, rows, problem = AuditHistory(), [], None
+    history, rows, facts, problem = AuditHistory(), [], {}, None
     try:
         for row in read_audit(file):
             history.take(row)
             if row.get("kind") == "reply":
                 rows.append(row)
+            elif row.get("kind") == "round":
+                facts[row.get("round")] = row.get("facts", {})
     except StateError as error:
         problem = error
-    return [{**row, "undone": True} if row["seq"] in history.undone else row for row in rows], problem
+    return [{**row, "undone": True} if row["seq"] in history.undone else row for row in rows], facts, problem
 
 
 def _of_client(rows: list[dict[str, Any]], client: str) -> list[dict[str, Any]]:
@@ -146,26 +168,28 @@ def _of_client(rows: list[dict[str, Any]], client: str) -> list[dict[str, Any]]:
     return exact or [row for row in rows if str(row.get("client")).startswith(begins)]
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
+def _table(rows: list[dict[str, Any]], facts: Mapping[Any, Any]) -> Table:
     table = Table(header_style="bold")
-    for column in ("round", "client", "verdict", "reason", "evidence", "B, M before", "after"):
+    for column in ("round", "client", "verdict", "why", "B, M before", "after"):
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*_cells(row))
+        table.add_row(*_cells(row, facts))
     return table
 
 
-def _cells(row: dict[str, Any]) -> list[Text]:
+def _cells(row: dict[str, Any], facts: Mapping[Any, Any]) -> list[Text]:
     from mabrfl.recording.audit import safe_text
+    from mabrfl.recording.audit_records import verdict_of
 
     name = "unknown" if row.get("client") is None else str(row["client"]).removeprefix("key:")
-    evidence = row.get("evidence") or {}
-    detail = row.get("detail") or ", ".join(f"{key} {_number(value)}" for key, value in evidence.items())
+    judged, context = verdict_of(row), facts.get(row.get("round"))
+    why = row.get("reason") if judged is None else judged.explain(context if isinstance(context, dict) else {})
     beliefs = [row.get("reputation_before"), row.get("reputation_after")]
     verdict = f"{row.get('verdict')} (undone)" if row.get("undone") else row.get("verdict")
-    cells = [row.get("round"), name[:_SHORT], verdict, row.get("reason"), detail]
+    cells = [row.get("round"), name[:_SHORT], verdict, why]
+    beliefs = [pair if isinstance(pair, list) or pair is None else [pair] for pair in beliefs]
     cells += ["" if pair is None else ", ".join(map(_number, pair)) for pair in beliefs]
-    return [Text(safe_text(cell), style=_STYLES.get(str(row.get("verdict")), "")) for cell in cells]
+    return [Text(safe_text(cell, _LONGEST), style=_STYLES.get(str(row.get("verdict")), "")) for cell in cells]
 
 
 def _number(value: Any) -> str:

@@ -87,11 +87,12 @@ class PlainLines(Observer):
         """Print the round."""
         seconds, remaining = self._timer.lap(record.round)
         caught = f"  caught {record.caught}  missed {record.missed}" if self._config.num_attackers else ""
-        malformed = f"  malformed {record.malformed}" if record.malformed else ""
+        others = f"  malformed {record.malformed}" if record.malformed else ""
+        others += f"  rejected otherwise {record.otherwise_rejected}" if record.otherwise_rejected else ""
         success = "" if record.attack_success is None else f"  attack success {record.attack_success:.1f} %"
         self._print(
             f"round {record.round}/{self._config.rounds}  accuracy {record.accuracy:.2f} %{success}"
-            f"  selected {len(record.selected)}  sybil {record.sybils}  outlier {record.outliers}{malformed}{caught}"
+            f"  selected {len(record.selected)}  sybil {record.sybils}  outlier {record.outliers}{others}{caught}"
             f"  honest rejected {record.honest_rejected}  {in_words(seconds)}  ETA {in_words(remaining)}"
         )
 
@@ -139,15 +140,20 @@ class LiveTable(Observer):
     def _table(self) -> Table:
         table = Table(header_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
         columns = ["round", "accuracy", "selected", "sybil", "outlier"]
-        columns += ["malformed"] if self._any_malformed else []
+        columns += [name for name, _ in self._seldom]
         columns += ["caught", "missed"] if self._config.num_attackers else []
         for column in (*columns, "honest\nrejected", "time"):
             table.add_column(column, justify="right", no_wrap=True)
         return table
 
     @property
-    def _any_malformed(self) -> bool:
-        return any(record.malformed for record, _ in self._rows)
+    def _seldom(self) -> list[tuple[str, Callable[[RoundRecord], int]]]:
+        """The columns that are shown only if one of the rounds has something in them."""
+        columns: list[tuple[str, Callable[[RoundRecord], int]]] = [
+            ("malformed", lambda record: record.malformed),
+            ("rejected\notherwise", lambda record: record.otherwise_rejected),
+        ]
+        return [(name, count) for name, count in columns if any(count(record) for record, _ in self._rows)]
 
     def _cells(self, record: RoundRecord, seconds: float) -> list[RenderableType]:
         cells: list[RenderableType] = [
@@ -157,8 +163,7 @@ class LiveTable(Observer):
             _count(record.sybils, "yellow"),
             _count(record.outliers, "magenta"),
         ]
-        if self._any_malformed:
-            cells.append(_count(record.malformed, "red"))
+        cells += [_count(count(record), "red") for _, count in self._seldom]
         if self._config.num_attackers:
             cells += [_count(record.caught, "green"), _count(record.missed, "red")]
         return [*cells, _count(record.honest_rejected, "red"), in_words(seconds)]

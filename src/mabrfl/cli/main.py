@@ -25,7 +25,7 @@ _OUTPUT_ERRORS = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; a user's mistake is one line on stderr.
 
-    Codes: 0 done; 1 standard output was closed or is full; 2 wrong usage; 3 to 10 the kinds of :mod:`mabrfl.errors`;
+    Codes: 0 done; 1 standard output was closed or is full; 2 wrong usage; 3 to 11 the kinds of :mod:`mabrfl.errors`;
     130 Ctrl-C; 143 terminated.
     """
     _prepare()

@@ -38,11 +38,14 @@ def read(paths: Sequence[Path]) -> list[Results]:
     return load_all(list(paths))
 
 
-def tell_stale(results: Sequence[Results]) -> None:
-    """Say on standard error which finished cells were made with other code of the user's own than that of today."""
+def show_notes(results: Sequence[Results]) -> None:
+    """Say on standard error which cells are damaged, and which were made with other code of the user's own."""
+    from mabrfl.sweeps.results import DAMAGED
     from mabrfl.sweeps.stale import notes_on_results
 
-    for note in notes_on_results(results):
+    errors = [cell.error for cell in cells_of(results) if cell.error and cell.error.get("kind") == DAMAGED]
+    damaged = [f"left out: {error['error']}; delete that folder to run it again" for error in errors]
+    for note in (*damaged, *notes_on_results(results)):
         typer.secho(f"note: {note}", fg="yellow", err=True)
 
 
@@ -130,7 +133,7 @@ def table(
     cells = cells_of(loaded)
     if not cells:
         raise StateError("nothing to show: the results have no runs")
-    tell_stale(loaded)
+    show_notes(loaded)
     if ablation:
         put(ABLATION_FORMATS[format_](ablation_table(cells, metric)), out)  # type: ignore[arg-type] # just checked
     elif detection:
@@ -165,7 +168,9 @@ def plot(
         raise click.UsageError(f"--out: {str(out)!r} is a file; a folder is needed")
     from mabrfl.reports.figures import draw, save_figures
 
-    cells = cells_of(read(results))
+    loaded = read(results)
+    show_notes(loaded)
+    cells = cells_of(loaded)
     drawn = {stem: picture for name in names for stem, picture in draw(cells, name, compare=compare).items()}
     for path in save_figures(drawn, out, endings):
         typer.echo(str(path))
@@ -191,7 +196,7 @@ def report(
     one_of("--metric", metric, list(METRICS))
     console = Console(stderr=True)
     loaded = read(results)
-    tell_stale(loaded)
+    show_notes(loaded)
     from mabrfl.reports.page import report as make
 
     with console.status("drawing ...") if console.is_terminal else nullcontext() as status:

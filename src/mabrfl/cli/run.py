@@ -13,7 +13,7 @@ from rich.console import Console
 
 from mabrfl.cli.execution import default_folder, execute
 from mabrfl.cli.once import share_or_count, whole_number
-from mabrfl.cli.run_summary import show_interruption, show_run
+from mabrfl.cli.run_summary import show_interruption, show_run, warnings
 from mabrfl.cli.stopping import Stopped, importing
 from mabrfl.config import ResolvedConfig, RunConfig, load_config, resolve
 from mabrfl.config.toml import parse_toml
@@ -176,6 +176,8 @@ def _perform(config: RunConfig, out: Path | None, *, quiet: bool, **options: Any
             show_interruption(path)
             raise
         if quiet:
+            for warning in warnings(result.records):
+                typer.secho(f"warning: {warning}", fg="yellow", err=True)
             typer.echo(str(path))
         else:
             show_run(console, result, path)

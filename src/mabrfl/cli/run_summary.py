@@ -36,7 +36,7 @@ def show_run(console: Console, result: RunResult, path: Path) -> None:
     if events:
         counts = ", ".join(f"{event} ({number}x)" for event, number in events.most_common(5))
         console.print(Text(f"events: {counts}", style="dim"), soft_wrap=True)
-    if warning := rejected_warning(result.records):
+    for warning in warnings(result.records):
         console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
     console.print(Text(f"\nresults in {path}", style="bold"), soft_wrap=True)
     for name, content in FILES.items():
@@ -69,6 +69,22 @@ def event_counts(records: Sequence[RoundRecord]) -> Counter[str]:
 
 
 _SUCCESS, _NOTHING = "attack success rate", "-"
+
+
+def warnings(records: Sequence[RoundRecord]) -> list[str]:
+    """Return what a user should know about a run that went wrong without an error."""
+    return [text for text in (rejected_warning(records), still_warning(records)) if text]
+
+
+def still_warning(records: Sequence[RoundRecord]) -> str:
+    """Return a warning if the step of a round was not finite; an empty text otherwise."""
+    number = event_counts(records)["step-not-finite"]
+    if not number:
+        return ""
+    return (
+        f"in {number} of {len(records)} rounds the defense gave a step with NaN or infinite numbers, and the model did "
+        "not move; are its weights finite?"
+    )
 
 
 def rejected_warning(records: Sequence[RoundRecord]) -> str:

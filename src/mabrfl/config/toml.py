@@ -54,6 +54,8 @@ def load_config(path: Path | str | None = None, overrides: Mapping[str, Any] | N
     1
     """
     settings = {} if path is None else parse_toml(read_bytes(path), shown(path))
+    if settings.keys() & {"axes", "grid"}:
+        raise ConfigError(f"{shown(path or '')} is the file of a sweep, not of a run; try: mabrfl sweep {path}")
     nested = _nested(overrides or {})
     _merge(settings, nested)
     try:

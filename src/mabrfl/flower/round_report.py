@@ -109,6 +109,7 @@ def figures(report: RoundReport, *, moved: bool) -> dict[str, Any]:
         "nodes-available": report.sent.available,
         "nodes-selected": len(report.sent.clients),
         "replies-accepted": verdicts.count("accepted"),
+        "replies-rejected": sum(reason not in ("accepted", "malformed") for reason in verdicts),
         "replies-sybil": verdicts.count("sybil"),
         "replies-outlier": verdicts.count("outlier"),
         "replies-quarantined": sum(reason not in ("error", "no-reply") for reason in problems),
@@ -169,7 +170,7 @@ def log_round(report: RoundReport, figures: Mapping[str, Any]) -> None:
     log.info(
         "aggregate_train: accepted %d, rejected %d (sybil %d, outlier %d), quarantined %d, errors %d, missing %d",
         figures["replies-accepted"],
-        figures["replies-sybil"] + figures["replies-outlier"],
+        figures["replies-rejected"],
         figures["replies-sybil"],
         figures["replies-outlier"],
         figures["replies-quarantined"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +18,10 @@ from mabrfl.flower.judging import ReplyBatch
 from mabrfl.flower.schema import ModelSchema
 from mabrfl.flower.state_folder import StateFolder, hash_of, now
 from mabrfl.global_model import GlobalModel
-from mabrfl.recording.encoding import DTYPES
+from mabrfl.recording.encoding import DTYPES, MALFORMED
 from mabrfl.updates import Outcome
+
+log = logging.getLogger("flwr")
 
 FORMAT = 1
 BY_CLIENTS, BY_SERVER = "evaluate_metrics_clientapp", "evaluate_metrics_serverapp"
@@ -61,8 +64,9 @@ class MetricHistory:
         """Add a value of :meth:`newest`, if it belongs to this round."""
         for which in (BY_CLIENTS, BY_SERVER):
             evaluated, values = state.get(which, (None, None))
+            metrics = None if values is None else MetricRecord(dict(values))
             if evaluated == number:
-                self.evaluate(which, number, None if values is None else MetricRecord(dict(values)))
+                self.evaluate(which, number, metrics)
 
     def as_state(self) -> dict[str, Any]:
         """Return the metrics as plain values."""
@@ -144,13 +148,11 @@ class ServerState:
 
     def open(self, path: Path, config: Mapping[str, Any]) -> int:
         """Claim the folder, and load its newest state if there is one; return the last finished round."""
-        folder = StateFolder.claim(path, config)
+        folder = StateFolder.claim(path, config, self._restore)
         try:
-            if folder.state is not None:
-                self._restore(folder.state)
-                self.round = folder.round
+            self.round = folder.round
             self.history.evaluated = {}
-            self.history.add_newest(folder.evaluation, self.round)
+            self._add_evaluation(folder.evaluation)
             folder.audit.append({"kind": "start", "time": now(), "round": folder.round, "config_hash": hash_of(config)})
         except BaseException:
             folder.close()
@@ -163,9 +165,15 @@ class ServerState:
             model, fixed = restored_model(self.schema, state["model"])
             history = MetricHistory.from_state(state["history"])
             self.defense.load_state_dict(state["defense"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except MALFORMED as error:
             raise StateError(f"the saved state of the strategy is malformed: {error}") from error
         self._model, self._fixed, self.history = model, fixed, history
+
+    def _add_evaluation(self, evaluation: Mapping[str, Any]) -> None:
+        try:
+            self.history.add_newest(evaluation, self.round)
+        except MALFORMED as error:
+            log.warning("the saved evaluation is malformed: %s; the last round is evaluated again", error)
 
     def close(self) -> None:
         """Close the folder."""

@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -19,10 +19,14 @@ from typing import IO, Any
 from mabrfl.errors import OutputError, StateError
 from mabrfl.flower.describing import differences
 from mabrfl.recording.atomic import remove_leftovers, replace_file, sync_folder, write_atomically
-from mabrfl.recording.audit import AUDIT, AuditLog
+from mabrfl.recording.audit import AUDIT, AuditLog, checked_mark
 from mabrfl.recording.checkpoint import load_checkpoint, save_checkpoint
 from mabrfl.recording.encoding import canonical_json, decode, encode, parse_strictly
+from mabrfl.recording.files import read_bytes
 from mabrfl.recording.folder import CHECKPOINTS, explained, lock, shown
+from mabrfl.recording.regular import open_lock
+
+Restore = Callable[[Mapping[str, Any]], None]
 
 CONFIG, EVALUATION, LOCK = "config.json", "evaluation.json", "lock"
 
@@ -60,11 +64,11 @@ class StateFolder:
         The audit, open for appending.
     """
 
-    def __init__(self, path: Path, config_hash: str, claimed: IO[Any]) -> None:
+    def __init__(self, path: Path, config_hash: str, claimed: IO[Any], restore: Restore) -> None:
         self.path = path
         self.config_hash = config_hash
         self._claimed = claimed
-        self.state, self.round = self._load()
+        self.state, self.round = self._load(restore)
         self.evaluation = self._load_evaluation()
         self.audit = AuditLog.open(path / AUDIT, None if self.state is None else self.state["audit"])
         try:
@@ -74,8 +78,19 @@ class StateFolder:
             raise
 
     @classmethod
-    def claim(cls, path: Path | str, config: Mapping[str, Any], patience: float = PATIENCE) -> StateFolder:
+    def claim(
+        cls, path: Path | str, config: Mapping[str, Any], restore: Restore, patience: float = PATIENCE
+    ) -> StateFolder:
         """Create the folder if it does not exist, lock it for this process, and load the newest state.
+
+        Parameters
+        ----------
+        path, config
+            The folder, and the configuration of the strategy.
+        restore
+            Takes over a state that was read, or raises StateError; then the state before it is tried.
+        patience
+            Seconds to wait for another process to release the folder.
 
         Raises
         ------
@@ -87,27 +102,38 @@ class StateFolder:
         path = Path(path).absolute()
         with explained(path):
             path.mkdir(parents=True, exist_ok=True)
-            claimed = (path / LOCK).open("a")
+            claimed = open_lock(path / LOCK)
         try:
             _wait_for(claimed, path, patience)
             with explained(path):
                 remove_leftovers(path, (CONFIG, EVALUATION))
                 remove_leftovers(path / CHECKPOINTS, ("round",))
             _check_config(path, config)
-            return cls(path, hash_of(config), claimed)
+            return cls(path, hash_of(config), claimed, restore)
         except BaseException:
             claimed.close()
             raise
 
-    def _load(self) -> tuple[dict[str, Any] | None, int]:
-        checkpoint = load_checkpoint(self.path / CHECKPOINTS, config_hash=self.config_hash)
-        if checkpoint is None:
-            return None, 0
-        if checkpoint.state is None:
-            raise StateError(f"no state in {shown(self.path)} can be used: {'; '.join(checkpoint.notes)}")
-        for note in checkpoint.notes:
-            log.warning("%s; going on from round %d", note, checkpoint.round)
-        return checkpoint.state, checkpoint.round
+    def _load(self, restore: Restore) -> tuple[dict[str, Any] | None, int]:
+        notes: list[str] = []
+        before = None
+        while checkpoint := load_checkpoint(self.path / CHECKPOINTS, config_hash=self.config_hash, before=before):
+            notes += checkpoint.notes
+            if checkpoint.state is None:
+                break
+            try:
+                checked_mark(checkpoint.state.get("audit"))
+                restore(checkpoint.state)
+            except StateError as error:
+                notes.append(f"checkpoint of round {checkpoint.round} refused: {error}")
+                before = checkpoint.round
+                continue
+            for note in notes:
+                log.warning("%s; going on from round %d", note, checkpoint.round)
+            return checkpoint.state, checkpoint.round
+        if notes:
+            raise StateError(f"no state in {shown(self.path)} can be used: {'; '.join(notes)}")
+        return None, 0
 
     def _load_evaluation(self) -> dict[str, Any]:
         """Return the saved evaluation; without it the last round is evaluated again, which does no harm."""
@@ -115,11 +141,11 @@ class StateFolder:
         if not file.exists():
             return {}
         try:
-            document = parse_strictly(file.read_bytes())
+            document = parse_strictly(read_bytes(file))
             if not isinstance(document, dict) or document != _sealed(document.get("state"), self.config_hash):
                 raise StateError("something else has changed it")
             evaluation = decode(document["state"], {})
-        except (OSError, StateError) as error:
+        except (StateError, RecursionError) as error:
             log.warning("%s cannot be used: %s; the last round is evaluated again", shown(file), error)
             return {}
         return evaluation if isinstance(evaluation, dict) else {}
@@ -188,10 +214,11 @@ def _check_config(path: Path, config: Mapping[str, Any]) -> None:
             write_atomically(file, json.dumps(config, indent=2, sort_keys=True) + "\n")
             sync_folder(path)
         return
+    data = read_bytes(file)
     try:
-        saved = parse_strictly(file.read_bytes())
-    except OSError as error:
-        raise StateError(f"cannot read {shown(file)}: {error.strerror}") from error
+        saved = parse_strictly(data)
+    except StateError as error:
+        raise StateError(f"{shown(file)} is {error}") from error
     if not isinstance(saved, dict):
         raise StateError(f"{shown(file)} is no configuration of a strategy")
     if hash_of(saved) != hash_of(config):

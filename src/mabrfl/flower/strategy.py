@@ -19,6 +19,7 @@ from mabrfl.flower.client_evaluation import AggregateMetrics, EvaluatingStrategy
 from mabrfl.flower.defenses import FRACTION_TRAIN, describe, refuse_undescribed, strategy_defense
 from mabrfl.flower.describing import described
 from mabrfl.flower.judging import Judgement, ReplyBatch, judge, unpack
+from mabrfl.flower.logs import numbered_rounds
 from mabrfl.flower.messages import ReplyMatcher, SentMessages, write_messages
 from mabrfl.flower.node_identity import Identify, by_public_key, wait_for_nodes
 from mabrfl.flower.reply_checks import ReplyChecker
@@ -27,6 +28,8 @@ from mabrfl.flower.round_report import RoundReport, audit_rows, figures, log_rou
 from mabrfl.flower.schema import BUFFER_SUFFIXES
 from mabrfl.flower.server_state import BY_CLIENTS, BY_SERVER, FORMAT, ServerState
 from mabrfl.protocols import Selector
+from mabrfl.recording.audit import safe_text
+from mabrfl.rng import ClientId
 
 log = logging.getLogger("flwr")
 
@@ -63,7 +66,8 @@ class RobustStrategy(EvaluatingStrategy):
     fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
         As in FedAvg.
     min_train_nodes
-        With fewer usable replies than this no reply is judged and the model does not change.
+        At least this many nodes are invited, if they are online. With fewer usable replies no reply is judged and the
+        model does not change.
     min_available_nodes
         A round starts when this many nodes are online.
     weighted_by_key
@@ -199,8 +203,17 @@ class RobustStrategy(EvaluatingStrategy):
                 self._evaluate_resumed(safe_grid, evaluate_config or ConfigRecord(), evaluate)
             if left > 0:
                 arguments = (safe_grid, state.record(), left, timeout, train_config, evaluate_config, evaluate)
-                self._update_history(super().start(*arguments))
+                with numbered_rounds(self._offset, num_rounds):
+                    self._update_history(super().start(*arguments))
             return state.history.result(state.record())
+        except Exception as error:
+            # Flower marks a run whose SuperLink died as finished, and gives no reason.
+            log.error(
+                "the run ends after round %d: %s", state.round, safe_text(f"{type(error).__name__}: {error}", 1000)
+            )
+            if self.state_dir is not None:
+                log.error("to go on after that round, start the app again with state_dir %s", self.state_dir)
+            raise
         finally:
             state.close()
 
@@ -248,7 +261,7 @@ class RobustStrategy(EvaluatingStrategy):
         number = self._offset + server_round
         self._grid = grid
         online = wait_for_nodes(grid, self.identify, self.min_available_nodes)
-        chosen = self.defense.select(online.clients, round=number) if online.clients else []
+        chosen = self._select(online.clients, number) if online.clients else []
         log.info("configure_train: round %d, selected %d nodes (out of %d)", number, len(chosen), len(online.clients))
         settings = ConfigRecord({**config, "server-round": number})
         content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: settings})
@@ -289,6 +302,12 @@ class RobustStrategy(EvaluatingStrategy):
         log_round(report, numbers)
         state.finish(number, metrics, audit_rows(report, numbers, self._run_id()))
         return state.record(), metrics
+
+    def _select(self, online: list[ClientId], number: int) -> list[ClientId]:
+        """Let the defense select; fewer than ``min_train_nodes`` could not be judged, so it fills up to that number."""
+        if getattr(type(self.defense), "select", None) is not Defense.select:  # the user's own
+            return self.defense.select(online, round=number)
+        return self.defense.select(online, round=number, at_least=self.min_train_nodes)
 
     def _checker(self) -> ReplyChecker:
         """Return the check of replies against the present model."""

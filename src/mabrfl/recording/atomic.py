@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,7 +19,9 @@ def replace_file(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
     If it is interrupted (a full disk, Ctrl-C), the old file is unchanged and no temporary file is left. Call
     :func:`sync_folder` afterwards if the *name* must also survive a power failure.
     """
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    # Mode 644 less the umask of the process, as for any file.
+    handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o644)
     try:
         try:
             for chunk in chunks:
@@ -27,10 +29,9 @@ def replace_file(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

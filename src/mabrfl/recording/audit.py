@@ -24,6 +24,7 @@ from mabrfl.recording.atomic import write_all
 from mabrfl.recording.encoding import canonical_json, parse_strictly
 from mabrfl.recording.folder import explained, shown
 from mabrfl.recording.record import plain
+from mabrfl.recording.regular import open_regular
 
 AUDIT = "audit.jsonl"
 START = "0" * 64
@@ -77,9 +78,9 @@ class AuditHistory:
         kind, number = row.get("kind"), row.get("round")
         if kind in DECISIONS:
             self._valid.append(row["seq"])
-        if kind == "round" and isinstance(number, int):
+        if kind == "round" and type(number) is int:
             self.finished = max(self.finished, number)
-        if kind in ("start", "back") and isinstance(number, int):
+        if kind in ("start", "back") and type(number) is int:
             self.saved = max(self.saved, number)
         if kind == "back":
             self.returns += 1
@@ -155,15 +156,9 @@ class AuditLog:
         StateError
             If the lines before the mark have changed, or a line after it is damaged. Nothing is removed then.
         """
-        rows = int(mark["rows"]) if mark is not None else 0
-        exists = path.exists()
-        report = verify(path, stop=rows) if exists else AuditReport(0, START, None, 0, 0, AuditHistory())
-        if mark is not None and (report.rows != rows or report.head != mark["sha256"]):
-            raise StateError(
-                f"{shown(path)}: expected {rows} lines ending in {mark['sha256']}, "
-                f"got {report.rows} good ones ending in {report.head}" + (f"; {report.problem}" * bool(report.problem))
-            )
-        report = verify(path) if exists else report
+        rows = 0 if mark is None else checked_mark(mark)["rows"]
+        new = mark is None and not path.exists()
+        report = AuditReport(0, START, None, 0, 0, AuditHistory()) if new else verify(path, mark=mark)
         if report.problem is not None and not report.torn:
             raise StateError(
                 f"{shown(path)}: {report.problem}. Put the file back from a copy; the saved state needs its first "
@@ -221,7 +216,24 @@ def _line(row: Mapping[str, Any]) -> tuple[bytes, str]:
     return line, digest
 
 
-def verify(path: Path | str, *, head: str | None = None, stop: int | None = None) -> AuditReport:
+def checked_mark(mark: Any) -> dict[str, Any]:
+    """Return a mark that a saved state holds; see :meth:`AuditLog.mark`.
+
+    Raises
+    ------
+    StateError
+        If it is none.
+    """
+    if isinstance(mark, dict) and isinstance(mark.get("sha256"), str):
+        rows = mark.get("rows")
+        if isinstance(rows, int) and not isinstance(rows, bool) and rows >= 0:
+            return mark
+    raise StateError(f"the state does not say where its audit ends; got {mark!r:.80}")
+
+
+def verify(
+    path: Path | str, *, head: str | None = None, stop: int | None = None, mark: Mapping[str, Any] | None = None
+) -> AuditReport:
     """Check every line of an audit: its form, its hash, and that it names the line before it.
 
     Parameters
@@ -232,9 +244,13 @@ def verify(path: Path | str, *, head: str | None = None, stop: int | None = None
         A hash noted earlier; one of the lines must have it.
     stop
         Check only this many lines.
+    mark
+        What a saved state knows of the audit. If its lines are not all there, the run cannot go on from that state:
+        this is a problem, and no line counts as torn.
     """
     rows, last, size, problem, torn, history = 0, START, 0, None, 0, AuditHistory()
     seen = head is None or head == START
+    known = START if mark is None or not mark["rows"] else None
     for number, line in _lines(Path(path)):
         if stop is not None and rows >= stop:
             break
@@ -246,6 +262,12 @@ def verify(path: Path | str, *, head: str | None = None, stop: int | None = None
         history.take(row)
         rows, last, size = number, row["sha256"], size + len(line)
         seen = seen or last == head
+        if mark is not None and number == mark["rows"]:
+            known = last
+    if mark is not None and known != mark["sha256"]:
+        found = f"got {rows} good ones ending in {last}" if known is None else f"line {mark['rows']} ends in {known}"
+        expected = f"expected {mark['rows']} lines ending in {mark['sha256']}, which the saved state knows; {found}"
+        problem, torn = expected + (f"; {problem}" if problem else ""), 0
     if problem is None and not seen:
         problem = f"no line has the hash {head}: lines were removed from the end, or it is another audit"
     return AuditReport(rows, last, problem, size, torn, history)
@@ -270,7 +292,7 @@ def read_audit(path: Path | str) -> Iterator[dict[str, Any]]:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             number = 0
             while line := file.readline(MAX_LINE):
                 number += 1
@@ -287,7 +309,7 @@ def _checked(line: bytes, number: int, last: str) -> dict[str, Any] | str:
         row = parse_strictly(line)
     except StateError as error:
         return str(error)
-    if not isinstance(row, dict) or not isinstance(row.get("sha256"), str):
+    if not isinstance(row, dict) or not isinstance(row.get("sha256"), str) or type(row.get("seq")) is not int:
         return "not a row of an audit"
     rewritten, digest = _line({key: row[key] for key in row if key != "sha256"})
     if digest != row["sha256"] or rewritten != line:
@@ -299,4 +321,4 @@ def _checked(line: bytes, number: int, last: str) -> dict[str, Any] | str:
 
 def _goes_back(row: Mapping[str, Any]) -> bool:
     after = row.get("after")
-    return isinstance(after, int) and 0 <= after < row["seq"]
+    return type(after) is int and 0 <= after < row["seq"]

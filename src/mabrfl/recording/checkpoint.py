@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from mabrfl.recording.encoding import (
     parse_strictly,
     to_safetensors,
 )
+from mabrfl.recording.regular import open_regular
 
 FORMAT = 1
 MAX_DOCUMENT = 64 * 2**20
@@ -265,16 +265,12 @@ def _differences(expected: Any, got: dict[str, Any]) -> dict[str, tuple[Any, Any
 
 def _read(path: Path, size: int, *, exactly: bool = False) -> bytes:
     """Read a regular file of at most (or exactly) this many bytes; links, pipes and devices are refused."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        handle = os.open(path, flags)
-        with open(handle, "rb") as file:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
-                raise StateError(f"{path.name}: expected a regular file")
-            if status.st_size > size or (exactly and status.st_size < size):
+        with open_regular(path, links=False) as file:
+            there = os.fstat(file.fileno()).st_size
+            if there > size or (exactly and there < size):
                 least = "" if exactly else "at most "
-                raise StateError(f"{path.name}: expected {least}{size:,} bytes, got {status.st_size:,}")
+                raise StateError(f"{path.name}: expected {least}{size:,} bytes, got {there:,}")
             return file.read(size)
     except OSError as error:
         raise StateError(f"{path.name}: cannot be read: {error.strerror}") from error

@@ -38,6 +38,9 @@ DTYPES = {
 }
 """The types that a checkpoint may hold: their names in NumPy, and in safetensors."""
 
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""The errors that code for a document raises if something in it has another type or size than it should."""
+
 _ARRAY, _SCALAR, _TUPLE, _FLOAT = "$array", "$scalar", "$tuple", "$float"
 _ODD_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -114,9 +117,10 @@ def _decode(value: Any, left: dict[str, NDArray[Any]]) -> Any:
     mark, entry = marks[0], value[marks[0]]
     if len(value) == 1 and mark == _TUPLE and isinstance(entry, list):
         return tuple(_decode(each, left) for each in entry)
-    if len(value) == 1 and mark == _FLOAT and entry in _ODD_FLOATS:
+    named = len(value) == 1 and isinstance(entry, str)
+    if named and mark == _FLOAT and entry in _ODD_FLOATS:
         return _ODD_FLOATS[entry]
-    if len(value) == 1 and mark in (_ARRAY, _SCALAR) and entry in left:
+    if named and mark in (_ARRAY, _SCALAR) and entry in left:
         array = left.pop(entry)
         return array if mark == _ARRAY else array[()]
     raise StateError(f"{json.dumps(value)[:80]} refers to nothing in the file")
@@ -174,7 +178,7 @@ def from_safetensors(data: bytes) -> dict[str, NDArray[Any]]:
 
 
 def parse_strictly(data: bytes) -> Any:
-    """Parse strict JSON: no name twice, no NaN, no infinities."""
+    """Parse strict JSON: no name twice, no NaN, no infinities, and no number that overflows to one."""
 
     def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = dict(pairs)
@@ -183,10 +187,14 @@ def parse_strictly(data: bytes) -> Any:
         return names
 
     def refuse(name: str) -> NoReturn:
-        raise ValueError(f"{name} is not JSON")
+        raise ValueError(f"{name[:20]} is not a finite number")
+
+    def finite(text: str) -> float:
+        number = float(text)
+        return number if math.isfinite(number) else refuse(text)
 
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=table, parse_constant=refuse)
+        return json.loads(data.decode("utf-8"), object_pairs_hook=table, parse_constant=refuse, parse_float=finite)
     except (ValueError, RecursionError) as error:
         cause = "nested too deeply" if isinstance(error, RecursionError) else re.sub(r"\s+", " ", str(error))
         raise StateError(f"not valid JSON: {cause}") from error

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from mabrfl.errors import OutputError, StateError
 from mabrfl.recording.atomic import replace_file
 from mabrfl.recording.folder import shown
+from mabrfl.recording.regular import open_regular
 
 MAX_BYTES = 128 * 2**20
 """The longest document that is read, unpacked: a hundred times the size of a sweep over the paper's whole table."""
@@ -43,7 +44,7 @@ def read_bytes(path: Path, *, packed: bool = False) -> bytes:
         If it cannot be read, is too long, or is not a packed file although it should be.
     """
     try:
-        with gzip.open(path, "rb") if packed else open(path, "rb") as file:
+        with open_regular(path) as stream, gzip.open(stream, "rb") if packed else stream as file:
             data = file.read(MAX_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         what = "a packed file, but damaged" if is_packed(path) else "not a packed results file, or is damaged"
@@ -58,7 +59,7 @@ def read_bytes(path: Path, *, packed: bool = False) -> bytes:
 def is_packed(path: Path) -> bool:
     """Whether a file begins like a packed one, damaged or not."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return file.read(len(_GZIP)) == _GZIP
     except (OSError, ValueError):
         return False

@@ -27,6 +27,7 @@ from mabrfl.recording.ownership import (
     CONFIG,
     MANIFEST,
     OURS,
+    PLAN,
     ROUNDS,
     SUMMARY,
     WRITTEN_ASIDE,
@@ -74,6 +75,8 @@ class RunFolder:
                 raise OutputError(f"output folder {shown(path)} is a file; choose another with --out")
             if path.is_dir() and not force and not is_empty(path):
                 raise OutputError(f"output folder {shown(path)} is not empty; choose another, or use --force")
+            if (path / PLAN).is_file():
+                raise OutputError(f"output folder {shown(path)} is that of a sweep; choose another with --out")
             if path.is_dir():
                 refuse_others_files(path, replaced)
             nearest = next((place for place in (path, *path.absolute().parents) if place.exists()), Path("."))
@@ -136,6 +139,8 @@ class RunFolder:
             If the bytes of the rounds before the mark have changed. Nothing is removed then.
         """
         size, expected = (0, None) if mark is None else (mark["bytes"], mark["sha256"])
+        if type(size) is not int or size < 0:
+            raise StateError(f"the state does not say where its rounds end; got {size!r:.80}")
         with explained(self.path):
             self._rounds.seek(0)
             before = self._rounds.read(size)

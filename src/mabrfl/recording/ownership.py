@@ -10,13 +10,17 @@ from pathlib import Path
 
 from mabrfl.errors import OutputError
 from mabrfl.recording.atomic import is_leftover
+from mabrfl.recording.encoding import MALFORMED
 from mabrfl.recording.record import RoundRecord
+from mabrfl.recording.regular import open_regular
 
 CONFIG, MANIFEST, ROUNDS, SUMMARY = "config.toml", "manifest.json", "rounds.jsonl", "summary.json"
 PICTURES = ("accuracy.png", "accuracy.svg", "clients.png", "clients.svg")
 OURS = (CONFIG, MANIFEST, ROUNDS, SUMMARY, *PICTURES)
 CHECKPOINTS = "checkpoint"
 """With ``OURS``, everything that a run writes; nothing else is ever removed from a folder."""
+PLAN = "cells.json"
+"""The file of a sweep in its folder, which holds its runs in folders of their own."""
 FAILED, SERIES = "failed.json", "series.json"
 """Files of a sweep in the folder of a run: why it failed; its rounds, if it was adopted."""
 WRITTEN_ASIDE = (*OURS, FAILED, SERIES)
@@ -32,16 +36,16 @@ def is_empty(path: Path) -> bool:
 
 def holds_run(path: Path) -> bool:
     """Whether a run of ours wrote into a folder, even if it was killed early."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        document = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    with contextlib.suppress(OSError, ValueError, RecursionError), open_regular(path / MANIFEST) as file:
+        document = json.loads(file.read())
         if isinstance(document, dict) and "config_hash" in document:
             return True
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    with contextlib.suppress(OSError, *MALFORMED):
         # The manifest comes second: a run first claims its file of rounds.
-        with open(path / ROUNDS, encoding="utf-8") as file:
+        with open_regular(path / ROUNDS) as file:
             first = file.readline(_LONGEST_LINE)
         if first:
-            RoundRecord.from_json(first)
+            RoundRecord.from_json(first.decode("utf-8"))
         return True
     return False
 

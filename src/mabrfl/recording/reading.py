@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mabrfl.errors import StateError
+from mabrfl.recording.encoding import MALFORMED
 from mabrfl.recording.folder import ROUNDS, SUMMARY, shown
 from mabrfl.recording.record import RoundRecord
+from mabrfl.recording.regular import open_regular
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ def read_rounds(path: Path | str) -> ReadRounds:
     """
     path = Path(path) / ROUNDS if Path(path).is_dir() else Path(path)
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        with open_regular(path) as file:
+            lines = file.read().decode("utf-8", errors="replace").split("\n")
     except OSError as error:
         raise StateError(f"cannot read {shown(path)}: {error.strerror}") from error
     records: list[RoundRecord] = []
@@ -44,7 +47,7 @@ def read_rounds(path: Path | str) -> ReadRounds:
         try:
             if line or not last:
                 records.append(RoundRecord.from_json(line))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except MALFORMED as error:
             if last:
                 return ReadRounds(tuple(records), torn_line=number)
             raise StateError(f"{shown(path)} line {number} is not a round record: {error}") from error
@@ -55,7 +58,8 @@ def read_summary(path: Path | str) -> dict[str, Any]:
     """Read ``summary.json`` of a run folder."""
     path = Path(path) / SUMMARY
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        with open_regular(path) as file:
+            data = json.loads(file.read())
     except OSError as error:
         raise StateError(f"cannot read {shown(path)}: {error.strerror}; did the run finish?") from error
     except (ValueError, RecursionError) as error:

@@ -6,12 +6,14 @@ import json
 import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mabrfl.rng import ClientId
-from mabrfl.updates import Verdict, canonical
+from mabrfl.updates import REASONS, Verdict, as_client_id, canonical
+
+_Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,11 @@ class RoundRecord:
         return self._count("malformed")
 
     @property
+    def otherwise_rejected(self) -> int:
+        """How many clients were rejected for a reason of a user's own rule."""
+        return sum(not one.accepted and one.reason not in REASONS for one in self.verdicts.values())
+
+    @property
     def caught(self) -> int:
         """How many attackers were rejected."""
         return sum(not verdict.accepted for client, verdict in self.verdicts.items() if client in self.attackers)
@@ -117,23 +124,27 @@ class RoundRecord:
         """Return the record that :meth:`to_json` wrote; a number written as null comes back as NaN."""
         data = json.loads(line)
         return cls(
-            round=int(data["round"]),
+            round=_whole(data["round"]),
             accuracy=_number(data["accuracy"]),
             loss=_number(data["loss"]),
-            selected=tuple(data["selected"]),
+            selected=_ids(data["selected"]),
             verdicts={
-                entry["id"]: Verdict(
-                    bool(entry["accepted"]), entry["reason"], entry["evidence"], _number(entry.get("credit", 1.0))
+                as_client_id(entry["id"]): Verdict(
+                    bool(entry["accepted"]),
+                    _text(entry["reason"]),
+                    _table(entry["evidence"]),
+                    _number(entry.get("credit", 1.0)),
                 )
                 for entry in data["verdicts"]
             },
-            reputation={client: (_number(good), _number(bad)) for client, good, bad in data["reputation"]},
-            attackers=frozenset(data["attackers"]),
-            events=tuple(data["events"]),
-            facts=data["facts"],
+            reputation={as_client_id(who): (_number(good), _number(bad)) for who, good, bad in data["reputation"]},
+            attackers=frozenset(_ids(data["attackers"])),
+            events=tuple(_text(event) for event in _list(data["events"])),
+            facts=_table(data["facts"]),
             seconds={stage: _number(took) for stage, took in data["seconds"].items()},
             per_class=None if data["per_class"] is None else tuple(_number(share) for share in data["per_class"]),
-            attack_success=data.get("attack_success"),  # records of the first versions do not have it
+            # Records of the first versions do not have it.
+            attack_success=None if data.get("attack_success") is None else _number(data["attack_success"]),
         )
 
 
@@ -154,5 +165,37 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+def _number(value: Any) -> float:
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"expected a number, got {value!r:.40}")
+    return float(value)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"expected a whole number, got {value!r:.40}")
+    return value
+
+
+def _ids(values: Any) -> tuple[ClientId, ...]:
+    return tuple(as_client_id(value) for value in _list(values))
+
+
+def _text(value: Any) -> Any:
+    return _of_kind(str, value)
+
+
+def _list(value: Any) -> list[Any]:
+    return _of_kind(list, value)
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return _of_kind(dict, value)
+
+
+def _of_kind(kind: type[_Kind], value: Any) -> _Kind:
+    if not isinstance(value, kind):
+        raise TypeError(f"expected a {kind.__name__}, got {value!r:.40}")
+    return value

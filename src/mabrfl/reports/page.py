@@ -21,6 +21,8 @@ import tomli_w
 from mabrfl._version import __version__
 from mabrfl.config.toml import one_line
 from mabrfl.errors import StateError, extra_needed
+from mabrfl.recording.folder import ROUNDS
+from mabrfl.recording.stories import story_of_run
 from mabrfl.reports import paper_table as paper
 from mabrfl.reports import table_formats as formats
 from mabrfl.reports import tables as texts
@@ -111,6 +113,7 @@ def report(
         _add_conditions(page, one, metric)
         if not pairs:
             _add_figures(page, one, progress)
+        _add_stories(page, one)
     page.add("Failed, begun and missing runs", "unfinished", [_unfinished(*run) for run in cells if _is_open(run[1])])
     page.add("Every run: configuration and origin", "runs", [_run(*run) for run in cells])
     page.add("Sources", "sources", _sources(results, [table for made in tables for table in made]))
@@ -222,6 +225,16 @@ def _add_figures(page: _Page, results: Results, progress: Callable[[str], None] 
             for stem, figure in drawn.items()
         ]
         page.add(title, "figures", {"title": title, "caption": caption, "pictures": pictures}, inner=True)
+
+
+def _add_stories(page: _Page, results: Results) -> None:
+    """Add the story of each client, if the results are a single run whose verdicts are at hand."""
+    folders = [cell.folder for cell in results.cells if cell.folder is not None and cell.series]
+    if len(results.cells) != 1 or not folders or not (folders[0] / ROUNDS).is_file():
+        return
+    story = story_of_run(folders[0])
+    content = [{"summary": story.summary(client), "chapters": story.chapters(client)} for client in story.clients]
+    page.add("Why each client was accepted or rejected", "stories", content, inner=True)
 
 
 def _named_cells(results: Sequence[Results]) -> Iterator[tuple[str, Cell]]:

@@ -35,6 +35,7 @@ _STATES: Mapping[str, tuple[str, str]] = {
     "sybil": ("rejected: sybil", "#D55E00"),
     "outlier": ("rejected: outlier", "#8B2F7B"),
     "malformed": ("rejected: malformed", "#111111"),
+    "otherwise": ("rejected otherwise", "#E6B800"),
 }
 _LEGEND, _TITLE = 28, 80
 """Characters in a line of the legend, and of the title, of the picture of accuracies."""
@@ -155,7 +156,7 @@ def _states(records: Sequence[RoundRecord], rows: Sequence[ClientId]) -> NDArray
         for client in record.selected:
             states[place[client], column] = _CODES["silent"]
         for client, verdict in record.verdicts.items():
-            states[place[client], column] = _CODES[verdict.reason]
+            states[place[client], column] = _CODES[verdict.reason if verdict.reason in _STATES else "otherwise"]
     return states
 
 
@@ -214,7 +215,8 @@ def _plural(count: int) -> str:
 
 def _legend(records: Sequence[RoundRecord]) -> list[Patch]:
     silent = any(set(record.selected) - set(record.verdicts) for record in records)
-    shown = [state for state in _STATES if state != "silent" or silent]
+    seldom = {"silent": silent, "otherwise": any(record.otherwise_rejected for record in records)}
+    shown = [state for state in _STATES if seldom.get(state, True)]
     return [
         Patch(facecolor=colour, edgecolor="#999999", linewidth=0.5, label=label)
         for label, colour in (_STATES[state] for state in shown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,18 @@ from mabrfl.config.differences import difference, flat
 from mabrfl.config.identity import WITHOUT_EFFECT
 from mabrfl.errors import ConfigError, OutputError, StateError
 from mabrfl.recording import RunFolder, read_rounds, read_summary, remove_checkpoints
+from mabrfl.recording.files import read_object
 from mabrfl.recording.folder import CHECKPOINTS, CONFIG, MANIFEST, ROUNDS, SUMMARY, shown
+from mabrfl.recording.ownership import SERIES
+from mabrfl.recording.regular import open_regular
 from mabrfl.runs.observers import RunResult
 
 PATIENCE = 10.0
 """Seconds to wait for a folder whose last process was killed a moment ago."""
 _NUMBERS = ("rounds", "seconds", "final_accuracy")
 _TOO_LARGE = 1e15
+_ROUNDED = 1e-5
+"""Relative difference of accuracies that are the same: packed ones have six digits."""
 
 
 def claim(path: Path, *, begun: bool, force: bool = False) -> RunFolder:
@@ -83,6 +89,49 @@ def finished_summary(path: Path, key: str) -> dict[str, Any] | None:
     return summary if finished and all(_is_number(summary.get(name)) for name in _NUMBERS) else None
 
 
+def damage(path: Path, summary: dict[str, Any]) -> str:
+    """Return how the files of a finished run contradict its summary; an empty text if they agree.
+
+    The rounds must be as many as the summary says and end at its accuracy, and the manifest must be readable.
+    """
+    try:
+        read_object(path / MANIFEST)
+        name, count, accuracy = _end_of_rounds(path)
+    except StateError as error:
+        return str(error)
+    if count != summary["rounds"]:
+        return f"{SUMMARY} has {summary['rounds']} rounds, but {name} has {count}"
+    expected = summary["final_accuracy"]
+    if accuracy != expected and not math.isclose(_finite(accuracy), _finite(expected), rel_tol=_ROUNDED):
+        return f"{SUMMARY} has an accuracy of {expected}, but the last round in {name} has {accuracy}"
+    return ""
+
+
+def _end_of_rounds(path: Path) -> tuple[str, int, Any]:
+    """Return the name of the file with the rounds of a run, their number, and the accuracy after the last one."""
+    if not (path / ROUNDS).is_file() and (path / SERIES).is_file():  # an adopted cell
+        series = read_object(path / SERIES).get("series", {})
+        try:
+            return SERIES, len(series["round"]), series["accuracy"][-1]
+        except (KeyError, IndexError, TypeError) as error:
+            raise StateError(f"{SERIES} has no rounds") from error
+    try:
+        data = (path / ROUNDS).read_bytes()
+    except OSError as error:
+        raise StateError(f"cannot read {ROUNDS}: {error.strerror}") from error
+    if not data.endswith(b"\n"):
+        raise StateError(f"{ROUNDS} is cut off")
+    try:
+        last = json.loads(data[data.rfind(b"\n", 0, -1) + 1 :])
+        return ROUNDS, data.count(b"\n"), last["accuracy"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StateError(f"the last line of {ROUNDS} is not a round") from error
+
+
+def _finite(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
 def _is_number(value: Any) -> bool:
     """Whether a value is a number of a sensible size, or null, which stands for NaN and infinities."""
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _TOO_LARGE)
@@ -93,6 +142,8 @@ def finished_run(path: Path, config: ResolvedConfig) -> RunResult | None:
     summary = finished_summary(path, config_hash(config))
     if summary is None:
         return None
+    if wrong := (path / ROUNDS).is_file() and damage(path, summary):
+        raise StateError(f"the run in {shown(path)} is damaged: {wrong}; --force runs it again")
     if not (path / ROUNDS).is_file():
         raise StateError(f"the run in {shown(path)} is finished, but its rounds are not there: was it adopted?")
     # The last step of a run; a kill may have come before it.
@@ -106,7 +157,8 @@ def finished_run(path: Path, config: ResolvedConfig) -> RunResult | None:
 def read_manifest(path: Path) -> dict[str, Any]:
     """Return the manifest of the run in a folder; an empty one if it was not written yet, or is damaged."""
     try:
-        content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        with open_regular(path / MANIFEST) as file:
+            content = json.loads(file.read())
     except (FileNotFoundError, ValueError, RecursionError):
         return {}
     except OSError as error:

@@ -19,6 +19,7 @@ from mabrfl.recording import (
     read_rounds,
     remove_checkpoints,
 )
+from mabrfl.recording.encoding import MALFORMED
 from mabrfl.recording.folder import MANIFEST, ROUNDS
 from mabrfl.runs.finished import quoted, read_manifest
 from mabrfl.runs.observers import Observer, RunResult
@@ -128,14 +129,19 @@ class Recorder(Observer):
             session.simulation.load_state_dict(state["simulation"])
             folder.rewind(mark)
             records = list(read_rounds(folder.path).records)
-        except (KeyError, TypeError, ValueError) as error:
+        except MALFORMED as error:
             raise StateError(f"it is not a checkpoint of a run: {error!r}") from error
         if [record.round for record in records] != list(range(1, number + 1)):
             raise StateError(f"{ROUNDS}: expected rounds 1 to {number}, got {len(records)} others")
         session.records, session.seconds_before = records, seconds
         at = datetime.now(UTC).isoformat(timespec="seconds")
         resumed = {"at": at, "after_round": number, "versions": now["versions"], "source": now["source"]}
-        folder.write_manifest({**before, "ended": None, "resumed": [*before.get("resumed", []), resumed]})
-        changed = [name for name, version in now["versions"].items() if before.get("versions", {}).get(name) != version]
+        earlier, versions = before.get("resumed"), before.get("versions")
+        earlier, versions = (
+            (earlier if isinstance(earlier, list) else []),
+            (versions if isinstance(versions, dict) else {}),
+        )
+        folder.write_manifest({**before, "ended": None, "resumed": [*earlier, resumed]})
+        changed = [name for name, version in now["versions"].items() if versions.get(name) != version]
         if changed:
             session.notes.append(f"other versions than at the start, the result may differ in the last bits: {changed}")

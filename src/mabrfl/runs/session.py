@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mabrfl.catalog import named_failures
 from mabrfl.config import ResolvedConfig, RunConfig, config_hash, resolve
 from mabrfl.errors import OutputError, StateError
 from mabrfl.recording import RoundRecord, RunFolder, summarize
@@ -84,6 +85,8 @@ def run(
         True and the user's own code has changed since that run began.
     OutputError
         If the folder cannot be written, or another process is running there.
+    OwnCodeError
+        If a rule, selector, attack, model or data set of the user's own raises an error; its cause is that error.
 
     Examples
     --------
@@ -106,6 +109,7 @@ def run(
         return result
     others = build_observers(observers, note)
     with ExitStack() as stack:
+        stack.enter_context(named_failures(resolved.model_dump(mode="json")))
         simulation = stack.enter_context((build or _build)(resolved))
         session = RunSession(simulation, resolved, folder, reports)
         if folder is None:

@@ -19,11 +19,11 @@ from mabrfl.errors import MabRflError, OutputError, StateError
 from mabrfl.recording import read_rounds
 from mabrfl.recording.files import parse_json, read_bytes
 from mabrfl.recording.folder import CONFIG, ROUNDS, shown
-from mabrfl.recording.ownership import FAILED
-from mabrfl.runs.finished import finished_summary, read_manifest
+from mabrfl.recording.ownership import FAILED, PLAN
+from mabrfl.runs.finished import damage, finished_summary, read_manifest
 from mabrfl.sweeps.cells import PlannedCell
 from mabrfl.sweeps.estimate import Pace
-from mabrfl.sweeps.results import CELLS, KEY_LENGTH, PLAN, SWEEP, Status
+from mabrfl.sweeps.results import CELLS, KEY_LENGTH, SWEEP, Status
 
 Rerun = Literal["failed", "stale"]
 """Cells that run again only on request: those that failed, and those finished with other code than that of today."""
@@ -51,6 +51,8 @@ class Standing:
         Why it failed, in one line.
     code
         Whether it was made with the user's own code as it is today; if not, a cell that is not done starts again.
+    damaged
+        Whether it failed because the files of the finished run contradict each other.
     """
 
     cell: PlannedCell
@@ -60,6 +62,7 @@ class Standing:
     accuracy: float | None = None
     error: str = ""
     code: CodeCheck = _NO_CODE
+    damaged: bool = False
 
     @property
     def stale(self) -> bool:
@@ -103,6 +106,8 @@ def _recorded_code(folder: Path) -> Any:
 def _standing_in(folder: Path, cell: PlannedCell) -> Standing:
     summary = finished_summary(folder, cell.key)
     if summary is not None:
+        if wrong := damage(folder, summary):
+            return Standing(cell, "failed", error=f"the run in {shown(folder)} is damaged: {wrong}", damaged=True)
         rounds = int(summary.get("rounds") or 0)
         took = float(summary.get("seconds") or 0.0) * _workers(folder) / rounds if rounds else None
         return Standing(cell, "done", rounds, took, summary.get("final_accuracy"))

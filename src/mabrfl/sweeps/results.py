@@ -19,17 +19,19 @@ from mabrfl.config import count_attackers
 from mabrfl.config.identity import completed
 from mabrfl.config.toml import parse_toml
 from mabrfl.errors import StateError
-from mabrfl.recording import RoundRecord, read_rounds
+from mabrfl.recording import read_rounds
 from mabrfl.recording.files import parse_json, read_bytes, read_object
 from mabrfl.recording.folder import CONFIG, MANIFEST, ROUNDS, shown
-from mabrfl.recording.ownership import FAILED, SERIES
-from mabrfl.runs.finished import finished_summary
+from mabrfl.recording.ownership import FAILED, PLAN, SERIES
+from mabrfl.runs.finished import damage, finished_summary
 from mabrfl.sweeps.series import Column, event_counts, per_client, per_round
 
-CELLS, PLAN, SWEEP = "cells", "cells.json", "sweep.toml"
-"""Names in a sweep's folder."""
+CELLS, SWEEP = "cells", "sweep.toml"
+"""Names in a sweep's folder, with ``PLAN``."""
 KEY_LENGTH = 16
 """Characters of a cell's key in the name of its folder."""
+DAMAGED = "damaged"
+"""The kind of error of a finished run whose files contradict each other: it is left out, and counts as failed."""
 FORMAT, VERSION = "mabrfl-results", 2
 PACKED_ENDING = ".json.gz"
 
@@ -77,7 +79,8 @@ class Cell(BaseModel):
     axes
         The settings that the sweep varies, with this cell's values.
     status
-        ``done``; ``failed`` (then ``error`` says why); ``running``: started, not finished; ``missing``: not started.
+        ``done``; ``failed`` (then ``error`` says why; a damaged run counts as failed);
+        ``running``: started, not finished; ``missing``: not started.
     summary
         The numbers of ``summary.json``, if it is done.
     error
@@ -90,6 +93,8 @@ class Cell(BaseModel):
         One list per quantity with an entry per client, see :func:`~mabrfl.sweeps.series.per_client`.
     events
         The number of rounds with each kind of event.
+    folder
+        The folder of the run; None if it was read from a packed file.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -104,6 +109,7 @@ class Cell(BaseModel):
     series: dict[str, Column] = {}
     clients: dict[str, list[Any]] = {}
     events: dict[str, int] = {}
+    folder: Annotated[Path | None, Field(exclude=True, repr=False)] = None
 
     @model_validator(mode="after")
     def _check(self) -> Cell:
@@ -280,19 +286,27 @@ def _unplanned(folder: Path, rounds: bool) -> Cell:
 
 def _cell(folder: Path, planned: dict[str, Any], rounds: bool) -> Cell:
     """Return the cell with the results in its folder, if any."""
-    fields: dict[str, Any] = {**planned, "status": "missing"}
+    fields: dict[str, Any] = {**planned, "status": "missing", "folder": folder}
     summary = finished_summary(folder, planned["key"])
-    done = summary is not None  # if not, it runs again, and damage does not matter
+    wrong = "" if summary is None else damage(folder, summary)
+    done = summary is not None and not wrong  # if not, it runs again, and damage does not matter
     manifest = read_object(folder / MANIFEST, strict=done)
     fields["manifest"] = {name: manifest[name] for name in _MANIFEST_KEYS if name in manifest}
     if done:
         fields |= {"status": "done", "summary": summary}
+    elif wrong:
+        fields |= {"status": "failed", "error": _damaged(folder, wrong)}
     elif (folder / FAILED).is_file():
         fields |= {"status": "failed", "error": read_object(folder / FAILED, strict=False) or {"error": "unknown"}}
     elif (folder / ROUNDS).is_file():
         fields["status"] = "running"
     if rounds and (folder / ROUNDS).is_file():
-        records = _records(folder, strict=done)
+        try:
+            records = read_rounds(folder).records
+        except StateError as error:
+            records = ()
+            if done:
+                fields |= {"status": "failed", "summary": None, "error": _damaged(folder, str(error))}
         fields |= {
             "series": per_round(records),
             "clients": per_client(records),
@@ -306,14 +320,8 @@ def _cell(folder: Path, planned: dict[str, Any], rounds: bool) -> Cell:
         raise StateError(f"the run in {shown(folder)} is damaged: {_first_of(error)}") from error
 
 
-def _records(folder: Path, *, strict: bool) -> tuple[RoundRecord, ...]:
-    """Return the rounds in a folder; unless ``strict``, none if they cannot be read."""
-    try:
-        return read_rounds(folder).records
-    except StateError:
-        if strict:
-            raise
-        return ()
+def _damaged(folder: Path, wrong: str) -> dict[str, str]:
+    return {"error": f"the run in {shown(folder)} is damaged: {wrong}", "kind": DAMAGED}
 
 
 def _first_of(error: ValidationError | TypeError) -> str:

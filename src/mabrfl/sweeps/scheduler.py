@@ -17,7 +17,7 @@ from mabrfl.errors import DiskError
 from mabrfl.recording import remove_checkpoints
 from mabrfl.recording.atomic import remove_leftovers, replace_file, write_atomically
 from mabrfl.recording.folder import CHECKPOINTS, explained
-from mabrfl.recording.ownership import FAILED
+from mabrfl.recording.ownership import FAILED, PLAN
 from mabrfl.runs.observers import find_observer
 from mabrfl.sweeps.adoption import adopt, adoptable, forget_half_adopted
 from mabrfl.sweeps.cell_process import StartMethod, record_failure
@@ -35,7 +35,7 @@ from mabrfl.sweeps.launchers import (
 from mabrfl.sweeps.local_processes import LocalProcesses, default_start_method
 from mabrfl.sweeps.locking import claimed
 from mabrfl.sweeps.plan import Rerun, folder_of, pace_in, plan_entries, refuse_others_folder, standing
-from mabrfl.sweeps.results import PLAN, SWEEP
+from mabrfl.sweeps.results import SWEEP
 from mabrfl.sweeps.sharing import check_wishes, share_machine
 from mabrfl.sweeps.stale import forget_results
 from mabrfl.sweeps.sweep_file import Sweep
@@ -163,7 +163,7 @@ class _Scheduler:
         self._results, self._launcher, self._assignment = results, launcher, assignment
         self._progress, self._monitor, self._deadline = progress, monitor, deadline
         self._attempts: dict[str, int] = {}
-        self._stale: set[str] = set()
+        self._discarded: set[str] = set()
 
     def queue(self, rerun: Collection[Rerun]) -> None:
         """Queue the cells that are to run."""
@@ -177,10 +177,10 @@ class _Scheduler:
                 (folder_of(self._results, known.cell.key) / FAILED).unlink(missing_ok=True)
                 known = standing(self._results, known.cell)  # noqa: PLW2901
                 self._progress.standings[known.cell.key] = known
-            if known.stale and "stale" in rerun:
+            if (known.stale and "stale" in rerun) or (known.damaged and "failed" in rerun):
                 self._progress.standings[known.cell.key] = known.anew()
                 self._progress.waiting.append(known.cell)
-                self._stale.add(known.cell.key)
+                self._discarded.add(known.cell.key)
             elif known.status in ("running", "missing"):
                 forget_half_adopted(folder_of(self._results, known.cell.key))
                 self._progress.waiting.append(known.cell)
@@ -209,8 +209,8 @@ class _Scheduler:
 
     def _start(self, cell: PlannedCell) -> None:
         progress = self._progress
-        if cell.key in self._stale:
-            self._stale.remove(cell.key)
+        if cell.key in self._discarded:
+            self._discarded.remove(cell.key)
             forget_results(folder_of(self._results, cell.key))
         workers = progress.sharing.workers_for(len(progress.running) + len(progress.waiting) + 1)
         settings = {**cell.config.model_dump(mode="json"), "workers": workers}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -102,7 +102,7 @@ def compact(value: Any) -> int | float | None:
     >>> compact(97.55999755859375), compact(15), compact(float("nan"))
     (97.56, 15, None)
     """
-    if not _is_number(value) or not math.isfinite(value):
+    if not _is_number(value) or not abs(value) <= sys.float_info.max:
         return None
     return int(value) if isinstance(value, int | np.integer) else float(f"{value:.{_DIGITS}g}")
 

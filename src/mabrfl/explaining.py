@@ -1,0 +1,278 @@
+"""Verdicts in sentences: why a client was accepted or rejected, with the numbers and what they are compared with.
+
+A verdict's evidence and a round's facts are plain numbers with names. Each function here reads the names that it knows
+and gives one or two sentences, or none if they are missing. To explain a new kind of evidence, write a function
+``Numbers -> str`` and add it to :data:`_SAYINGS` under the reasons that it explains.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_OPENINGS: Mapping[str, str] = {
+    "accepted": "Accepted",
+    "sybil": "Rejected as a sybil (a copy of another client's update)",
+    "outlier": "Rejected as an outlier",
+    "malformed": "Rejected as malformed, before any comparison",
+}
+_SPECIAL = frozenset(
+    [
+        "norm",
+        "trust",
+        "nearest",
+        "copies",
+        "share",
+        "weight",
+        "max_cosine",
+        "component_size",
+        "cluster",
+        "cause",
+        "block",
+        "over",
+        "separation",
+        "separation_needed",
+        "group_size",
+        "group_cosine",
+        "cosine",
+        "cosine_needed",
+        "clip",
+    ]
+)
+"""Names of evidence that have a sentence of their own below; any other number is compared with the other clients'."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers that a verdict can be explained by.
+
+    Attributes
+    ----------
+    evidence, facts
+        Of the client, and of the round.
+    credit
+        How much the verdict counts for the client's reputation.
+    options
+        Of the defense, if they are known.
+    accepted
+        The evidence of the accepted clients of the round, for comparison.
+    """
+
+    evidence: Mapping[str, Any]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    credit: float = 1.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    accepted: Sequence[Mapping[str, Any]] = ()
+
+    def get(self, name: str) -> Any:
+        """Return a value of the client's evidence, or of the round's facts; None if neither has it."""
+        return self.evidence.get(name, self.facts.get(name))
+
+    def number(self, name: str) -> float | None:
+        """Return a number of the client's evidence, or of the round's facts; None if neither has it."""
+        value = self.get(name)
+        return float(value) if _is_number(value) else None
+
+
+def explain(
+    reason: str,
+    evidence: Mapping[str, Any],
+    facts: Mapping[str, Any] | None = None,
+    *,
+    credit: float = 1.0,
+    options: Mapping[str, Any] | None = None,
+    accepted: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """Return why a client was accepted or rejected, in two or three sentences.
+
+    Parameters
+    ----------
+    reason, evidence, credit
+        Of the verdict.
+    facts
+        Of the round. Some rules have the numbers of a comparison there.
+    options
+        Of the defense, for the thresholds that are options.
+    accepted
+        The evidence of the accepted clients of the round: what this client's numbers are compared with.
+
+    Examples
+    --------
+    >>> print(explain("outlier", {"distance": 3.25}, accepted=[{"distance": 1.0}, {"distance": 2.0}]))
+    Rejected as an outlier: its distance is 3.25; of the 2 accepted clients 1 to 2.
+    """
+    numbers = Numbers(evidence, facts or {}, credit, options or {}, accepted)
+    sayings = [saying for tell in _SAYINGS.get(reason, _OWN) if (saying := tell(numbers))]
+    opening = _OPENINGS.get(reason, f"Rejected as {reason}, a reason of the defense's own")
+    said = " ".join(sayings)
+    text = f"{opening}: {said[0].lower()}{said[1:]}" if said else f"{opening}. The defense recorded no numbers for it."
+    return " ".join([text, *filter(None, [_reputation(reason, credit)])])
+
+
+def _copies(numbers: Numbers) -> str:
+    """Preset ``hardened``: a group of updates with the same residual."""
+    size, nearest = numbers.number("copies"), numbers.number("nearest")
+    if size is None or size <= 1 or nearest is None:
+        return ""
+    threshold = numbers.options.get("copy_similarity")
+    limit = f", where {threshold:.2f} is enough" if _is_number(threshold) else ""
+    less = f"below {threshold:.2f}" if _is_number(threshold) else "less similar"
+    return (
+        f"without the part that all updates share, its update and the most similar other one have a cosine of "
+        f"{nearest:.2f}{limit}; {size:.0f} clients sent such copies, and at most one of them counts. "
+        f"With residuals {less} it would have been judged by itself."
+    )
+
+
+def _component(numbers: Numbers) -> str:
+    """Presets ``paper`` and ``reference``: the largest connected component of the similarity graph."""
+    cosine, threshold = numbers.number("max_cosine"), numbers.number("similarity_threshold")
+    size = numbers.number("component_size")
+    if cosine is None or threshold is None or size is None:
+        return ""
+    return (
+        f"its update and the most similar other one have a cosine of {cosine:.2f}, where {threshold:.2f} is enough in "
+        f"this round; it belongs to the largest group of {size:.0f} clients linked in this way. "
+        f"With every cosine below {threshold:.2f} it would have passed this test."
+    )
+
+
+def _foreign_group(numbers: Numbers) -> str:
+    """Preset ``hardened``: a minority whose mean update points elsewhere."""
+    separation, needed = numbers.number("separation"), numbers.number("separation_needed")
+    own = "separation" in numbers.evidence
+    if separation is None or needed is None or separation < needed or (not own and "cosine" in numbers.evidence):
+        return ""
+    size, cosine = numbers.number("group_size"), numbers.number("group_cosine")
+    group = f"a group of {size:.0f} clients" if size is not None else "a group"
+    which = "" if own else " of the group that differed most"
+    toward = f", cosine {cosine:.2f}" if cosine is not None else ""
+    return (
+        f"it belongs to {group} whose mean update points elsewhere than that of the others{_where(numbers)}: separation"
+        f"{which} {separation:.2f}{toward}, where {needed:.2f} is enough for a group with less than half of all "
+        f"reputation. Below {needed:.2f} it would have been accepted."
+    )
+
+
+def _opposed(numbers: Numbers) -> str:
+    """Preset ``hardened``: one client whose update points against the others'."""
+    cosine, needed = numbers.number("cosine"), numbers.number("cosine_needed")
+    if cosine is None or needed is None:
+        return ""
+    return (
+        f"its update points against those of the others{_where(numbers)}: cosine {cosine:.2f}, where {needed:.2f} or "
+        f"less is enough. Above {needed:.2f} it would have been accepted."
+    )
+
+
+def _smaller_cluster(numbers: Numbers) -> str:
+    """Presets ``paper`` and ``reference``: the smaller one of two opposed clusters."""
+    cosine, sizes = numbers.number("cluster_cosine"), numbers.get("cluster_sizes")
+    if cosine is None or numbers.evidence.get("cluster") not in ("smaller", "equal"):
+        return ""
+    alpha = numbers.options.get("alpha")
+    limit = f", where alpha = {alpha:.2f} is enough" if _is_number(alpha) else ""
+    parts = f"clusters of {sizes[0]} and {sizes[1]} clients" if _is_pair(sizes) else "clusters"
+    which = "smaller one" if numbers.evidence["cluster"] == "smaller" else "first of two equal ones"
+    return (
+        f"the momenta fall into two {parts} with opposed means (cosine {cosine:.2f}{limit}), and it is in the {which}. "
+        "In the other cluster, or with means that are less opposed, it would have been accepted."
+    )
+
+
+def _cause(numbers: Numbers) -> str:
+    """Intake: an update that is none."""
+    cause = numbers.get("cause")
+    return (
+        f"{cause}. A finite update of the model's own size would have been compared with the others." if cause else ""
+    )
+
+
+def _use(numbers: Numbers) -> str:
+    """Say what an accepted update counts for in the step."""
+    share, weight, clip = (numbers.number(name) for name in ("share", "weight", "clip"))
+    if share is not None:
+        return f"it makes up {100 * share:.1f} % of the step."
+    if weight is None:
+        return ""
+    used = f"it is used with weight {weight:.3g}." if weight else "it is not used in the step, which is no blame."
+    clipped = "" if clip is None or clip >= 1 else f" Its difference from the centre was clipped to {100 * clip:.0f} %."
+    return used + clipped
+
+
+def _tests_passed(numbers: Numbers) -> str:
+    """Say how far an accepted update was from a rejection."""
+    parts = []
+    nearest, most = numbers.number("nearest"), numbers.number("max_cosine")
+    threshold, limit = numbers.options.get("copy_similarity"), numbers.number("similarity_threshold")
+    if nearest is not None and (numbers.number("copies") or 1) <= 1:
+        copy = f", and copies have {threshold:.2f} or more" if _is_number(threshold) else ""
+        parts.append(f"Its residual and the most similar other one have a cosine of {nearest:.2f}{copy}.")
+    if most is not None and limit is not None:
+        parts.append(f"Its largest cosine with another update is {most:.2f}; the threshold is {limit:.2f}.")
+    separation, needed = numbers.number("separation"), numbers.number("separation_needed")
+    if separation is not None and needed is not None and separation < needed:
+        parts.append(
+            f"The group that differed most in this round had a separation of {separation:.2f}; {needed:.2f} is needed."
+        )
+    return " ".join(parts)
+
+
+def _beside_the_accepted(numbers: Numbers) -> str:
+    """Any other number, beside those of the accepted clients."""
+    parts = []
+    for name, value in numbers.evidence.items():
+        if name in _SPECIAL or not _is_number(value):
+            continue
+        others = [float(other[name]) for other in numbers.accepted if _is_number(other.get(name))]
+        beside = f"; of the {len(others)} accepted clients {_range(others)}" if others else ""
+        parts.append(f"its {name.replace('_', ' ')} is {_short(value)}{beside}.")
+    return " ".join(part if k == 0 else part[0].upper() + part[1:] for k, part in enumerate(parts))
+
+
+Saying = Callable[[Numbers], str]
+_SAYINGS: Mapping[str, Sequence[Saying]] = {
+    "accepted": (_use, _tests_passed),
+    "sybil": (_copies, _component, _beside_the_accepted),
+    "outlier": (_foreign_group, _opposed, _smaller_cluster, _beside_the_accepted),
+    "malformed": (_cause,),
+}
+"""What can be said about each reason, in order."""
+_OWN: Sequence[Saying] = (_cause, _beside_the_accepted)
+
+
+def _reputation(reason: str, credit: float) -> str:
+    """Say what the verdict does to the reputation, if that is not what its reason says."""
+    if credit == 0:
+        return "The verdict does not change its reputation."
+    if reason == "accepted" and credit < 0:
+        return f"It represents a group of copies, which counts against its reputation (by {-credit:.2f})."
+    if reason != "accepted" and 0 < credit < 1:
+        return f"The rejection counts by {credit:.2f} for its reputation: it may be the one that was copied."
+    return ""
+
+
+def _where(numbers: Numbers) -> str:
+    block, over = numbers.get("block"), numbers.get("over")
+    place = f" in the block '{block}' of the model" if block not in (None, "whole") else ""
+    times = {"rounds": " over the last rounds", "this round": " in this round"}
+    return place + times.get(str(over), "")
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{_short(low)}" if low == high else f"{_short(low)} to {_short(high)}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2
