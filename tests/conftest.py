@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-LONGEST = ("test_simulation.py", "test_results.py", "test_readme.py")
-"""Files of few tests that take a minute and more: they begin, so that none of them is waited for in the end."""
+LONGEST = ("test_simulation.py", "test_deployment.py", "test_readme.py", "test_killed.py", "test_results.py")
+"""Files of few long tests, some of which mostly wait: they begin, so that none of them is waited for in the end."""
 
 # More threads only compete for the cores, and a process forked from one that has used several can hang.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
