@@ -14,6 +14,7 @@ import pytest
 from mabrfl import catalog
 from mabrfl.catalog import BUILT_IN
 from mabrfl.config import RunConfig, resolve
+from mabrfl.layout import Layout
 from mabrfl.rng import generator
 from mabrfl.simulation.federation import Federation, choose_attackers
 from mabrfl.simulation.round import run_round
@@ -36,7 +37,7 @@ class RandomEngine:
     """Trains in no time: an update is a common course and noise; on poisoned data, the way back."""
 
     dimension = WIDTH
-    layout = None
+    layout = Layout({"first.weight": (10, 10), "first.bias": (10,), "last.weight": (10, 4)})
     initial_weights = np.zeros(WIDTH, np.float32)
     initial_buffers = np.zeros(0, np.float32)
 
@@ -64,7 +65,8 @@ def rounds_of(attack: str, share: float, **defense: str) -> list[Any]:
     shield = defense_of(resolve(config))
     liars = choose_attackers(CLIENTS, int(CLIENTS * share), seed=0) if attack != "none" else frozenset()
     engine: Any = RandomEngine()
-    federation = Federation(engine, attackers=liars, seed=0, num_examples=[10] * CLIENTS)
+    has_root = "root-data" in BUILT_IN["defenses"][defense["defense"]].needs
+    federation = Federation(engine, attackers=liars, seed=0, num_examples=[10] * CLIENTS, has_root=has_root)
     enemy, model, records = catalog.build_attack(attack), federation.initial_model(), []
     for number in range(1, ROUNDS + 1):
         model, record = run_round(number, model, federation, shield, enemy)
