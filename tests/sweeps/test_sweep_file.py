@@ -250,7 +250,6 @@ OTHERWISE: dict[str, Any] = {
     "rounds": 31,
     "seed": 1,
     "assumed_malicious": 1,
-    "before": "nnm",
     "training.epochs": 4,
     "training.batch_size": 17,
     "training.optimizer": "sgd",
