@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from benchmarks.timing import best_of, report
@@ -61,7 +63,7 @@ def training(name: str) -> bool:
     def train(engine: Engine) -> object:
         return engine.train(range(len(shards)), engine.initial_weights, round=1)
 
-    work = {key: lambda engine=engine: train(engine) for key, engine in engines.items()}
+    work: dict[str, Callable[[], object]] = {key: partial(train, engine) for key, engine in engines.items()}
     seconds = best_of(work, 3, clock=time.process_time)
     title = f"CPU time of training {name}, {len(shards)} clients, best of 3"
     faster = seconds[STACKED] < seconds[LOOP]
