@@ -1,4 +1,4 @@
-"""Every attack against every defense, over several rounds: without training, so that it is quick.
+"""Attacks against defenses, over several rounds: without training, so that it is quick.
 
 The clients' updates are random, alike as honest ones are; the stages of the round, the defenses and the attacks
 are the real ones.
@@ -81,10 +81,11 @@ def get_through(attack, share, **defense):
         assert len(record.selected) <= CLIENTS
 
 
-@pytest.mark.parametrize("defense", DEFENSES, ids=lambda chosen: "-".join(chosen.values()))
-@pytest.mark.parametrize("attack", BUILT_IN["attacks"])
-def test_every_attack_and_every_defense_get_through_their_rounds(defense, attack):
-    get_through(attack, 0.48, **defense)
+@pytest.mark.parametrize(("place", "defense"), list(enumerate(DEFENSES)), ids=str)
+def test_a_fifth_of_all_pairs_of_attacks_and_defenses_get_through_their_rounds(place, defense):
+    """Each attack meets several defenses and each defense several attacks; the slow test below has all pairs."""
+    for attack in list(BUILT_IN["attacks"])[place % 5 :: 5]:
+        get_through(attack, 0.48, **defense)
 
 
 @pytest.mark.parametrize("defense", DEFENSES, ids=lambda chosen: "-".join(chosen.values()))
@@ -103,5 +104,5 @@ def test_every_attack_gets_through_with_no_few_and_more_attackers(attack):
 @pytest.mark.parametrize("defense", DEFENSES, ids=lambda chosen: "-".join(chosen.values()))
 @pytest.mark.parametrize("attack", BUILT_IN["attacks"])
 def test_every_attack_and_every_defense_get_through_at_every_share(defense, attack):
-    for share in (0.0, 0.1, 0.3):
+    for share in (0.0, 0.1, 0.3, 0.48):
         get_through(attack, share, **defense)
