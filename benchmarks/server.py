@@ -18,8 +18,10 @@ from mabrfl import Defense, Layout, MabRfl, Updates, vectors
 from mabrfl.catalog import BUILT_IN, build_defense
 from mabrfl.mab.presets import PRESETS
 from mabrfl.rng import generator
+from mabrfl.simulation.training.models import MODELS
 
 CLIENTS, ATTACKERS, DIMENSION, REPEATS, TARGET = 50, 15, 1_186_378, 3, 3.0
+WHOLE, BY_LAYER, BY_LAYER_TARGET = "hardened, no layout", "hardened, with the layout", 1.3
 GRAM, OURS = "X @ X.T", "the same by slices, float64"
 COORDINATES = frozenset(
     {"median", "trimmed-mean", "weighted-median", "weighted-trimmed-mean", "meamed", "bulyan", "aksel"}
@@ -53,6 +55,7 @@ def defenses() -> dict[str, Defense]:
 def main() -> bool:
     """Measure, print, and return whether MAB-RFL and all rules on the Gram matrix meet the target."""
     matrix = updates()
+    bare = Updates(range(CLIENTS), matrix)
     sent = Updates(
         range(CLIENTS),
         matrix,
@@ -63,7 +66,8 @@ def main() -> bool:
     clock = itertools.count(1)
 
     def step(defense: Defense) -> Callable[[], object]:
-        return lambda: defense.aggregate(sent, round=next(clock))
+        whole = isinstance(defense, MabRfl)  # by layer it has a table of its own
+        return lambda: defense.aggregate(bare if whole else sent, round=next(clock))
 
     candidates: dict[str, Callable[[], object]] = {
         GRAM: lambda: matrix @ matrix.T,
@@ -74,7 +78,25 @@ def main() -> bool:
     seconds = best_of(candidates, REPEATS)
     title = f"Server step, n = {CLIENTS}, d = {DIMENSION:,}, best of {REPEATS}"
     targets = {name: TARGET for name in seconds if name not in COORDINATES | {GRAM, OURS}}
-    return report(title, seconds, base=GRAM, targets=targets)
+    return report(title, seconds, base=GRAM, targets=targets) & by_layer(matrix)
+
+
+def by_layer(matrix: NDArray[np.float32]) -> bool:
+    """Measure what it costs the preset `hardened` to judge by layer as well."""
+    network = MODELS["vgg-lite"]((3, 32, 32), 10)
+    layout = Layout.of(dict(network.named_parameters()))
+    clock = itertools.count(1)
+
+    def step(sent: Updates) -> Callable[[], object]:
+        defense = MabRfl()
+        return lambda: defense.aggregate(sent, round=next(clock))
+
+    ids = range(CLIENTS)
+    candidates = {WHOLE: step(Updates(ids, matrix)), BY_LAYER: step(Updates(ids, matrix, layout=layout))}
+    best_of(candidates, 1)
+    seconds = best_of(candidates, 2 * REPEATS)
+    title = f"Judging by layer, n = {CLIENTS}, d = {DIMENSION:,}, best of {2 * REPEATS}"
+    return report(title, seconds, base=WHOLE, targets={BY_LAYER: BY_LAYER_TARGET})
 
 
 if __name__ == "__main__":
