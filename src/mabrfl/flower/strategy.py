@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
+from mabrfl import vectors
 from mabrfl.checks import check_whole
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, StateError
@@ -22,7 +22,7 @@ from mabrfl.flower.heads import HeadRecord
 from mabrfl.flower.judging import Judgement, Limits, ReplyBatch, judge, unpack
 from mabrfl.flower.messages import ReplyMatcher, SentMessages, write_messages
 from mabrfl.flower.node_identity import Identify, by_public_key, wait_for_nodes
-from mabrfl.flower.reply_checks import CheckResult, ReplyChecker
+from mabrfl.flower.reply_checks import ZEROS, CheckResult, ReplyChecker
 from mabrfl.flower.resuming import ResumingStrategy
 from mabrfl.flower.root_training import RootUpdate, root_row
 from mabrfl.flower.round_report import RoundReport, audit_rows, figures, log_round, log_settings, metric_record
@@ -299,8 +299,9 @@ class RobustStrategy(ResumingStrategy):
 
     def _checker(self) -> ReplyChecker:
         """Return the check of replies against the present model."""
-        zero = not np.any(self.state.model.weights)
-        return ReplyChecker(self.state.schema, self.arrayrecord_key, self.weighted_by_key, may_be_zero=zero)
+        norm = float(vectors.row_norms(self.state.model.weights[None])[0])
+        shortest = ZEROS * norm if norm else -1.0
+        return ReplyChecker(self.state.schema, self.arrayrecord_key, self.weighted_by_key, shortest)
 
     def _reported(self, batch: ReplyBatch, judgement: Judgement) -> MetricRecord | None:
         """Return the accepted clients' own metrics, averaged."""
