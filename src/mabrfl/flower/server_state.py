@@ -17,7 +17,9 @@ from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower.judging import ReplyBatch
 from mabrfl.flower.operator import OperatorDecisions
 from mabrfl.flower.schema import ModelSchema
-from mabrfl.flower.state_folder import StateFolder, hash_of, now
+from mabrfl.flower.state_config import hash_of
+from mabrfl.flower.state_folder import AuditKeeping, StateFolder, now
+from mabrfl.flower.upgrading import load_changed
 from mabrfl.global_model import GlobalModel
 from mabrfl.recording.audit import safe_text
 from mabrfl.recording.encoding import DTYPES, MALFORMED
@@ -157,26 +159,40 @@ class ServerState:
         self._model = GlobalModel(*self._schema.vectors(arrays))
         self._fixed = {part.key: arrays[part.key] for part in self._schema.parts if part.role == "fixed"}
 
-    def open(self, path: Path, config: Mapping[str, Any]) -> int:
+    def open(
+        self,
+        path: Path,
+        config: Mapping[str, Any],
+        *,
+        accept_changes: bool = False,
+        keeping: AuditKeeping | None = None,
+    ) -> int:
         """Claim the folder, and load its newest state if there is one; return the last finished round."""
-        folder = StateFolder.claim(path, config, self._restore)
+        folder = StateFolder.claim(path, config, self._restore, accept_changes=accept_changes, keeping=keeping)
         try:
+            for place, before, after in folder.config.changes:
+                log.warning("accepted: %s is %s now, and was %s", place, after, before)
             self.round = folder.round
             self.history.evaluated = {}
             self._add_evaluation(folder.evaluation)
-            folder.audit.append({"kind": "start", "time": now(), "round": folder.round, "config_hash": hash_of(config)})
+            row = {"kind": "start", "time": now(), "round": folder.round, "config_hash": hash_of(config)}
+            changes = [list(change) for change in folder.config.changes]
+            folder.audit.append({**row, **({"accepted_changes": changes} if changes else {})})
         except BaseException:
             folder.close()
             raise
         self._folder = folder
         return folder.round
 
-    def _restore(self, state: Mapping[str, Any]) -> None:
+    def _restore(self, state: Mapping[str, Any], changed: bool) -> None:
         try:
             model, fixed = restored_model(self.schema, state["model"])
             history = MetricHistory.from_state(state["history"])
             operator = OperatorDecisions.from_state(state.get("operator"))
-            self.defense.load_state_dict(state["defense"])
+            if not changed:
+                self.defense.load_state_dict(state["defense"])
+            elif note := load_changed(self.defense, state["defense"]):
+                log.warning("%s", safe_text(note, 1000))
         except MALFORMED as error:
             raise StateError(f"the saved state of the strategy is malformed: {error}") from error
         self._model, self._fixed, self.history, self.operator = model, fixed, history, operator

@@ -16,17 +16,20 @@ from mabrfl.checks import check_whole
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower.client_evaluation import AggregateMetrics, EvaluatingStrategy, mean_metrics
-from mabrfl.flower.defenses import FRACTION_TRAIN, describe, refuse_undescribed, strategy_defense
+from mabrfl.flower.defenses import FRACTION_TRAIN, check_root, describe, refuse_undescribed, strategy_defense
 from mabrfl.flower.describing import described
+from mabrfl.flower.heads import HeadRecord
 from mabrfl.flower.judging import Judgement, Limits, ReplyBatch, judge, unpack
 from mabrfl.flower.logs import numbered_rounds
 from mabrfl.flower.messages import ReplyMatcher, SentMessages, write_messages
 from mabrfl.flower.node_identity import Identify, by_public_key, wait_for_nodes
 from mabrfl.flower.reply_checks import ZEROS, ReplyChecker
 from mabrfl.flower.reply_grid import OneByOneGrid
+from mabrfl.flower.root_training import RootUpdate, root_row
 from mabrfl.flower.round_report import RoundReport, audit_rows, figures, log_round, log_settings, metric_record
 from mabrfl.flower.schema import BUFFER_SUFFIXES
 from mabrfl.flower.server_state import BY_CLIENTS, BY_SERVER, FORMAT, ServerState
+from mabrfl.flower.state_folder import AuditKeeping
 from mabrfl.flower.watching import RoundWatch
 from mabrfl.protocols import Selector
 from mabrfl.recording.audit import safe_text
@@ -84,8 +87,18 @@ class RobustStrategy(EvaluatingStrategy):
         Seconds after which a message expires; the ``timeout`` of :meth:`start` by default.
     state_dir
         Folder for the state, created if it does not exist. Nothing is saved if left out.
+    accept_changes
+        Go on with a folder of other settings, but of the same model, and keep its reputations. The audit names them.
+    audit_max_bytes
+        Begin a new file of the audit after a round in which it has become larger than this. Old files are kept.
+    record_head
+        Record the last hash of the audit after every round: a file outside the folder, or the words of a command.
+        At the start the recorded hash must be in the audit, so that an older copy of the folder is refused.
     identify
         Returns the identities of nodes; :func:`~mabrfl.flower.by_public_key` by default.
+    root_update
+        Trains the global model on the server's own clean data, as a client would: called with the round and the model's
+        arrays, it returns the trained arrays. Needed by ``fltrust``; never use the clients' data for it.
     buffer_suffixes
         Floating-point arrays whose key ends like this are not part of the update: the server takes their median over
         the accepted clients.
@@ -119,7 +132,11 @@ class RobustStrategy(EvaluatingStrategy):
         evaluate_metrics_aggr_fn: AggregateMetrics | None = None,
         message_ttl: float | None = None,
         state_dir: str | Path | None = None,
+        accept_changes: bool = False,
+        audit_max_bytes: int | None = None,
+        record_head: str | Path | Sequence[str] | None = None,
         identify: Identify = by_public_key,
+        root_update: RootUpdate | None = None,
         buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES,
     ) -> None:
         if fraction_train is not None:
@@ -128,6 +145,8 @@ class RobustStrategy(EvaluatingStrategy):
         check_whole("min_available_nodes", min_available_nodes, at_least=1)
         check_whole("min_evaluate_nodes", min_evaluate_nodes)
         check_whole("min_accepted", min_accepted)
+        if audit_max_bytes is not None:
+            check_whole("audit_max_bytes", audit_max_bytes, at_least=1)
         if max_rejected is not None and not 0 <= max_rejected <= 1:
             raise ConfigError(f"max_rejected must lie in [0, 1]; got {max_rejected}")
         super().__init__(
@@ -156,13 +175,20 @@ class RobustStrategy(EvaluatingStrategy):
             num_clients=min_available_nodes,
             seed=seed,
         )
+        check_root(defense, root_update)
+        self.root_update = root_update
         self.description = {"defense": describe(self.defense), "identify": described(identify)}
+        if root_update is not None:
+            self.description["root_update"] = described(root_update)
         if state_dir is not None:
             refuse_undescribed(self.description)
         self.min_train_nodes = min_train_nodes
         self.limits = Limits(min_train_nodes, max_rejected, min_accepted)
         self._watch = RoundWatch()
         self.train_metrics_aggr_fn = train_metrics_aggr_fn
+        self.accept_changes = accept_changes
+        heads = None if record_head is None else HeadRecord.at(record_head)
+        self.audit_keeping = AuditKeeping(audit_max_bytes, heads)
         self.state_dir = None if state_dir is None else Path(state_dir).absolute()
         self.state = ServerState(self.defense, buffer_suffixes)
         self._sent = SentMessages(0)
@@ -205,7 +231,11 @@ class RobustStrategy(EvaluatingStrategy):
         self._timeout, self._train_config = timeout, train_config
         state = self.state
         state.prepare(initial_arrays)
-        resumed = 0 if self.state_dir is None else state.open(self.state_dir, self.config())
+        resumed = 0
+        if self.state_dir is not None:
+            resumed = state.open(
+                self.state_dir, self.config(), accept_changes=self.accept_changes, keeping=self.audit_keeping
+            )
         self._watch = RoundWatch(state.last_status())
         try:
             self._offset, left = state.round, num_rounds - resumed
@@ -307,6 +337,8 @@ class RobustStrategy(EvaluatingStrategy):
         matched = self._matcher.match(list(replies), self._sent, results)
         results.clear()  # the matrix replaces them
         batch = unpack(matched, state.model, self._checker())
+        if self.root_update is not None:
+            batch.root_update = root_row(self.root_update, number, state.record(), state.schema, state.model)
         judgement = judge(self.defense, batch, number, limits=self.limits, by_examples=self.trust_num_examples)
         moved, events = state.move(batch, judgement.outcome)
         events = (*self._sent.events, *judgement.events, *events)

@@ -25,7 +25,7 @@ _FLOOR = 0.01
 """Of a mean cosine under a square root."""
 _SMALL_GROUP = 0.4
 """How much more separation is asked of a small group: this times ln(clients) / size."""
-_ALIGNED = 0.8
+_ALIGNED = 0.5
 """Groups whose mean directions have at least this cosine never differ."""
 _STANDS_OUT = 0.5
 """What is left among the others may differ by at most this share of what the rejected groups differ by."""

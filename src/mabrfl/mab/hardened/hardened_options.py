@@ -45,7 +45,8 @@ class HardenedOptions:
         the others.
     opposed
         A single client is rejected if the cosine between its momentum and the mean of all others is -``opposed``
-        or less, it is negative in the last layer as well, and the others agree; 0 switches the test off.
+        or less (in a block of fewer than 144 numbers, three deviations of chance or less), it is negative in the last
+        layer as well, and the others agree; 0 switches the test off.
     claims
         Votes in the step grow with the number of examples that a client claims, up to so many times the
         median, by reputation, of what all who are not rejected claimed last; 0 ignores what they claim.

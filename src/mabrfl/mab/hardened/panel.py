@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mabrfl.mab.hardened.views import Blocks, Views, views
+from mabrfl.mab.hardened.views import Blocks, Name, Views, views
 from mabrfl.rng import ClientId
 from mabrfl.screening.momentum import MomentumMemory
 from mabrfl.updates import Cohort
@@ -30,6 +30,8 @@ class Panel:
         Cosines of their momenta, in the whole and in each block of the model.
     now
         The same of what was sent this round: those ``present`` only.
+    columns
+        How many numbers each block has.
     trust
         Their reputation before this round, B / (B + M).
     consistency
@@ -40,6 +42,7 @@ class Panel:
     present: int
     views: Views
     now: Views
+    columns: dict[Name, int]
     trust: NDArray[np.float64]
     consistency: NDArray[np.float64]
 
@@ -63,9 +66,9 @@ def convene(cohort: Cohort, memory: MomentumMemory, *, history: float, rounds: i
     """
     n, blocks = len(cohort), Blocks.of(cohort.layout)
     shares = cohort.grams(blocks.layers)
-    now = views(cohort.gram, shares, blocks, cohort.matrix)
+    now, columns = views(cohort.gram, shares, blocks, cohort.matrix), blocks.columns(cohort.matrix.shape[1])
     if not history:
-        return Panel(cohort.ids, n, now, now, cohort.trust(cohort.ids), np.full(n, np.nan))
+        return Panel(cohort.ids, n, now, now, columns, cohort.trust(cohort.ids), np.full(n, np.nan))
     memory.forget(gone=lambda client: client not in cohort.reputation, before=cohort.round - rounds)
     own = memory.rows(cohort.ids, cohort.matrix)
     clients = memory.clients()
@@ -81,6 +84,7 @@ def convene(cohort: Cohort, memory: MomentumMemory, *, history: float, rounds: i
         n,
         views(gram, shares, blocks, memory.matrix, rows),
         now,
+        columns,
         cohort.trust(ids),
         np.concatenate([consistency, np.full(len(others), np.nan)]),
     )

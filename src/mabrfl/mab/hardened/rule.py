@@ -40,6 +40,8 @@ _SILENT = 1e-6
 """An update shorter than this many typical lengths says nothing, like one of zeros."""
 _FEWEST_AT_ONCE = 20
 """Clients of a round among which a group can be seen without the past."""
+_CHANCE = 3.0
+"""Deviations of a cosine by chance, 1 / sqrt(numbers), that a single client must be opposed by."""
 _SMALLEST = 2
 _SMALLEST_IN_FIRST = 5
 """The first layer is small, and honest updates of it nearly agree: a few that differ there are chance."""
@@ -234,7 +236,9 @@ class HardenedRule:
         among = np.ix_(compared, compared)
         # An honest client that alone has some label differs from all others, but not against them in the last layer.
         against = mean_cosines(panel.views.get("last", cosines)[among]) < 0
-        trust, opposed = panel.trust[compared], self.options.opposed
+        # Among few numbers, honest updates point against each other by chance.
+        opposed = self.options.opposed and max(self.options.opposed, _CHANCE / np.sqrt(panel.columns[block]))
+        trust = panel.trust[compared]
         for found in opposed_clients(cosines[among], trust, opposed=opposed, among=against, spent=spent):
             why = {"block": block, "over": over, "cosine": found.cosine, "cosine_needed": -opposed}
             findings.reject_outliers(compared[[found.member]], why, copies)

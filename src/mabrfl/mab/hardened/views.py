@@ -44,6 +44,11 @@ class Blocks:
         """The blocks of which Gram matrices are taken: the first and the last layer, or none."""
         return [self.first, self.last] if self.first else []
 
+    def columns(self, total: int) -> dict[Name, int]:
+        """Return how many numbers each block of a model with so many numbers has."""
+        parts: dict[Name, Slices] = {"first": self.first, "last": self.last, "labels": self.head or ()}
+        return {"whole": total, **{name: sum(part.stop - part.start for part in parts[name]) for name in parts}}
+
     @classmethod
     def of(cls, layout: Layout | None) -> Blocks:
         """Find the blocks of a model.
