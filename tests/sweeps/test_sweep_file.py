@@ -250,6 +250,7 @@ OTHERWISE: dict[str, Any] = {
     "rounds": 31,
     "seed": 1,
     "assumed_malicious": 1,
+    "training.engine": "loop",
     "training.epochs": 4,
     "training.batch_size": 17,
     "training.optimizer": "sgd",

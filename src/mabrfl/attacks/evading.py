@@ -58,7 +58,7 @@ def believed(history: Sequence[Seen], clients: int) -> Belief:
     --------
     >>> belief = believed([Seen(1, (True,), True), Seen(2, (True,), True), Seen(3, (True,), True)], 1)
     >>> belief.odds.round(2)
-    array([0.44, 0.27, 0.16, 0.09, 0.04])
+    array([0.37, 0.27, 0.18, 0.12, 0.06])
     """
     good, bad = np.ones((len(RATES), clients)), np.ones((len(RATES), clients))
     evidence, last = np.zeros(len(RATES)), 0

@@ -46,7 +46,7 @@ def line_maximum(
     while len(tried) < evaluations and high > low:
         left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
         low, high = (low, right) if value(left) >= value(right) else (left, high)
-    return max(tried, key=lambda factor: tried[factor])
+    return float(max(tried, key=lambda factor: tried[factor]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -27,7 +27,7 @@ def list_options(kind: Kind, name: str) -> list[OptionEntry]:
     Examples
     --------
     >>> [option.name for option in list_options("selectors", "thompson-top")]
-    ['num_selected', 'first_round']
+    ['num_selected']
     """
     name = known_name(kind, name)
     if not entry(kind, name).target or kind in ("models", "datasets", "observers"):
