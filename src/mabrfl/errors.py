@@ -13,6 +13,7 @@ EXTRAS = {
     "sklearn": ("scikit-learn", "sim"),
     "matplotlib": ("matplotlib", "sim"),
     "jinja2": ("Jinja2", "sim"),
+    "pandas": ("pandas", "frames"),
     "flwr": ("Flower", "flower"),
     "ray": ("Ray", "simulation"),
 }

@@ -102,6 +102,10 @@ def table(
         bool,
         typer.Option("--ablation", help="Instead: a defense without each of its parts in turn, beside the whole."),
     ] = False,
+    per_run: Annotated[
+        bool,
+        typer.Option("--per-run", help="Instead: a line per run with all settings and numbers; with --format csv."),
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="File to write (default: standard output).")] = None,
 ) -> None:
     """Show results in the layout of the paper's Table 1.
@@ -121,20 +125,32 @@ def table(
     from mabrfl.reports.detection_formats import DETECTION_FORMATS
     from mabrfl.reports.table_formats import FORMATS
     from mabrfl.reports.tables import METRICS, tabulate
+    from mabrfl.sweeps.rows import run_rows
 
     writer = FORMATS[one_of("--format", format_, list(FORMATS))]
     one_of("--metric", metric, list(METRICS))
     asked = [
-        name for name, given in (("--ranks", ranks), ("--detection", detection), ("--ablation", ablation)) if given
+        name
+        for name, given in (
+            ("--ranks", ranks),
+            ("--detection", detection),
+            ("--ablation", ablation),
+            ("--per-run", per_run),
+        )
+        if given
     ]
     if len(asked) > 1:
         raise click.UsageError(f"{' and '.join(asked)} do not go together: they are different tables")
+    if per_run and format_ != "csv":
+        raise click.UsageError("--per-run has too many columns for a page; write --format csv --per-run")
     loaded = read(results)
     cells = cells_of(loaded)
     if not cells:
         raise StateError("nothing to show: the results have no runs")
     show_notes(loaded)
-    if ablation:
+    if per_run:
+        put(run_rows(cells).csv(), out)
+    elif ablation:
         put(ABLATION_FORMATS[format_](ablation_table(cells, metric)), out)  # type: ignore[arg-type] # just checked
     elif detection:
         put(DETECTION_FORMATS[format_](detection_table(cells, metric)), out)  # type: ignore[arg-type] # just checked

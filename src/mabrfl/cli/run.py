@@ -112,6 +112,10 @@ def run(  # the options document themselves
             rich_help_panel=_WHERE,
         ),
     ] = None,
+    save_model: Annotated[
+        bool,
+        typer.Option("--save-model", help="Write the final model: model.safetensors.", rich_help_panel=_WHERE),
+    ] = False,
     no_plots: Annotated[
         bool, typer.Option("--no-plots", help="Draw no pictures of the run.", rich_help_panel=_WHERE)
     ] = False,
@@ -147,6 +151,7 @@ def run(  # the options document themselves
         force=force,
         resume=resume,
         checkpoint_every=checkpoint_every,
+        save_model=save_model,
     )
 
 
