@@ -33,10 +33,13 @@ from mabrfl.config import RunConfig, config_hash, dump_toml, load_config, resolv
 from mabrfl.errors import MabRflError
 from mabrfl.flower import MabRflStrategy
 from mabrfl.recording import RoundRecord, RunFolder, read_rounds, read_summary, summarize
-from mabrfl.recording.audit import AUDIT, START, _line, valid_rows
+from mabrfl.recording.audit import AUDIT, START, _line
+from mabrfl.recording.audit_records import records_of_audit
 from mabrfl.recording.checkpoint import _checksum
 from mabrfl.recording.encoding import canonical_json
 from mabrfl.recording.ownership import holds_run
+from mabrfl.recording.requests import OperatorRequest, read_requests, write_request
+from mabrfl.recording.status import read_status
 from mabrfl.runs.finished import finished_summary
 from mabrfl.sweeps.packing import pack
 from mabrfl.sweeps.results import load_results
@@ -114,6 +117,8 @@ def prepare(folder: Path) -> None:
     write_run(folder / "run")
     pack(folder / "run", folder / "packed.json.gz")
     (folder / "sweep.toml").write_text(SWEEP_FILE)
+    file = write_request(folder, OperatorRequest("rename", "key:a", "a new key", "Ada", "key:b"))
+    file.rename(folder / "requests" / "1.json")
 
 
 def write_run(folder: Path) -> None:
@@ -137,18 +142,26 @@ def open_state(folder: Path) -> None:
     made.state.prepare(model())
     try:
         made.state.open(folder, made.config())
-        made.state.record()
+        made.state.take_requests()
+        made.state.last_status()
         made.state.history.result(made.state.record())
         _ = made.defense.reputation
     finally:
         made.state.close()
 
 
+def read_operation(folder: Path) -> None:
+    read_status(folder)
+    requests, notes = read_requests(folder)
+    assert len(requests) + len(notes) == 1
+    open_state(folder)
+
+
 def read_audit_file(folder: Path) -> None:
-    rows, problem = audit_command._read(folder / AUDIT)
+    rows, facts, problem = audit_command._read(folder / AUDIT)
     audit_command._of_client(rows, "1")
-    audit_command._table(rows)
-    valid_rows(rows)
+    audit_command._table(rows, facts)
+    records_of_audit(rows)
     with contextlib.redirect_stdout(None):
         audit_command.verify(folder)
     if problem is not None:
@@ -168,6 +181,10 @@ def read_run(folder: Path) -> None:
 def seal_checkpoint(path: Path, name: str, document: Any, rng: random.Random) -> None:
     if isinstance(document, dict):
         document["checksum"] = _checksum(document)
+    (path / name).write_bytes(canonical_json(document))
+
+
+def seal_canonically(path: Path, name: str, document: Any, rng: random.Random) -> None:
     (path / name).write_bytes(canonical_json(document))
 
 
@@ -213,6 +230,8 @@ KINDS = {
     "checkpoint": Kind(STATES, open_state, seal=seal_checkpoint),
     "audit": Kind((AUDIT,), read_audit_file, lines=True, seal=seal_audit),
     "state-config": Kind(("config.json",), open_state),
+    "request": Kind(("requests/1.json",), read_operation, seal=seal_canonically),
+    "status": Kind(("status.json",), read_operation, seal=seal_canonically),
     "evaluation": Kind(("evaluation.json",), open_state, seal=seal_evaluation),
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -113,7 +113,17 @@ class Defense:
         """``{id: (B, M)}`` of every client seen, in canonical order."""
         return self._beliefs.as_dict()
 
-    def select(self, client_ids: Sequence[ClientId], *, round: int, at_least: int = 0) -> list[ClientId]:
+    def forget(self, client: ClientId) -> None:
+        """Forget every judgement of a client: its reputation is that of one that joins now."""
+        self._beliefs.forget(client)
+
+    def rename(self, old: ClientId, new: ClientId) -> None:
+        """Give a client's reputation to another id. What the rule remembers of its updates stays under the old one."""
+        self._beliefs.rename(old, new)
+
+    def select(
+        self, client_ids: Sequence[ClientId], *, round: int, at_least: int = 0, always: Collection[ClientId] = ()
+    ) -> list[ClientId]:
         """Choose the clients of a round.
 
         Until the round is judged, the same call gives the same answer. :meth:`screen` then ignores the updates of
@@ -128,6 +138,8 @@ class Defense:
         at_least
             If the selector chooses fewer clients than this, those with the best reputation B / (B + M) are added; the
             order of ids decides between equals.
+        always
+            Clients that are chosen in any case, if they could take part.
         """
         ids = canonical(as_client_id(client) for client in client_ids)
         if len(set(ids)) != len(ids):
@@ -142,10 +154,10 @@ class Defense:
         strangers = set(selection.ids) - set(ids)
         if strangers:
             raise ConfigError(f"the selector chose ids that are not candidates: {sorted(map(str, strangers))[:5]}")
-        chosen_ids = canonical(set(selection.ids))
+        chosen_ids = canonical({*selection.ids, *(client for client in ids if client in always)})
         if len(chosen_ids) < at_least:
             best = (ids[k] for k in np.argsort(-counts[:, 0] / counts.sum(axis=1), kind="stable"))
-            others = [client for client in best if client not in selection.ids]
+            others = [client for client in best if client not in chosen_ids]
             chosen_ids = canonical([*chosen_ids, *others[: at_least - len(chosen_ids)]])
         self._progress = replace(
             self._progress,

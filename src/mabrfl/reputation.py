@@ -96,6 +96,16 @@ class Beliefs:
         for client in ids:
             self._counts.setdefault(client, prior)
 
+    def forget(self, client: ClientId) -> None:
+        """Forget every judgement of one client, which then has the counts of a client that joins now."""
+        if client in self._counts:
+            self._counts[client] = self._newcomer
+
+    def rename(self, old: ClientId, new: ClientId) -> None:
+        """Give the counts of a client to another id; the old id is unknown then."""
+        if old in self._counts:
+            self._counts[new] = self._counts.pop(old)
+
     def reset(self) -> None:
         """Forget every judgement; the clients stay known."""
         self._counts = dict.fromkeys(self._counts, self._prior)

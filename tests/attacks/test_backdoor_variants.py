@@ -2,14 +2,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from helpers import random_rows
-from mabrfl.attacks import DBA, Backdoor, Knowledge, ModelReplacement, Neurotoxin, Sleeper
+from mabrfl import catalog
+from mabrfl.attacks import DBA, Backdoor, ConstrainAndScale, Knowledge, ModelReplacement, Neurotoxin, Sleeper
 from mabrfl.config import RunConfig
 from mabrfl.errors import ConfigError
 from mabrfl.runs import simulate
 from mabrfl.simulation.data import Dataset
+from mabrfl.simulation.data.library import load
 from mabrfl.simulation.federation import make_shards
+from mabrfl.simulation.simulator import Simulation
+from mabrfl.simulation.training import TrainingOptions, initialise
+from mabrfl.simulation.training.local import train_client
 from mabrfl.testing import make_view
 
 FEDERATION = {"dataset": "digits", "defense": "fedavg", "clients": 10, "rounds": 8, "workers": 1}
@@ -135,3 +141,65 @@ class TestNeurotoxin:
         attacked = simulate(RunConfig(attack="neurotoxin", attackers=0.3, **FEDERATION))
         assert attacked[-1].attack_success > 80
         assert attacked[-1].accuracy > 80
+
+
+class TestConstrainAndScale:
+    def test_the_distance_is_part_of_the_loss_and_its_gradient_reaches_the_model(self):
+        # Against PyTorch by hand: two steps of SGD on one batch with (1 - c) * cross-entropy + c * distance.
+        torch.manual_seed(0)
+        inputs, labels = torch.rand(8, 3), torch.arange(8) % 2
+        ours, theirs = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+        theirs.load_state_dict(ours.state_dict())
+        start = [parameter.detach().clone() for parameter in theirs.parameters()]
+        options = TrainingOptions(epochs=2, batch_size=8, optimizer="sgd", learning_rate=0.5)
+        train_client(ours, inputs.numpy(), labels.numpy(), options, seed=0, round=1, client=0, constraint=0.4)
+        for _ in range(2):
+            squares = sum(((now - then) ** 2).sum() for now, then in zip(theirs.parameters(), start, strict=True))
+            distance = squares.sqrt() if squares > 0 else 0.0
+            theirs.zero_grad()
+            (0.6 * torch.nn.functional.cross_entropy(theirs(inputs), labels) + 0.4 * distance).backward()
+            with torch.no_grad():
+                for parameter in theirs.parameters():
+                    parameter.sub_(0.5 * parameter.grad)
+        for one, two in zip(ours.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(one, two)
+
+    def test_the_more_it_is_constrained_the_shorter_is_the_update_also_inside_another_attack(self):
+        lengths = []
+        for attack in (
+            ConstrainAndScale(constraint=0.0),
+            ConstrainAndScale(constraint=0.5),
+            Sleeper(inner=ConstrainAndScale(constraint=0.5), honest_rounds=0),
+        ):
+            sent = []
+
+            def spy(view, attack=attack, sent=sent):
+                sent.append(attack(view))
+                return sent[-1]
+
+            spy.poisons, spy.poison, spy.constraint = True, attack.poison, attack.constraint
+            digits = load("digits")
+            partition = list(np.arange(200).reshape(5, 40))
+            with Simulation(
+                dataset=digits,
+                model=lambda: initialise(catalog.build_model("mlp", (1, 8, 8), 10), "he-normal", seed=0),
+                partition=partition,
+                defense=catalog.build_defense("fedavg"),
+                attack=spy,
+                attackers={1},
+                rounds=1,
+            ) as simulation:
+                list(simulation.run())
+            lengths.append(np.linalg.norm(sent[0]))
+        assert lengths[1] < 0.9 * lengths[0]
+        assert lengths[1] == lengths[2]
+
+    def test_it_replaces_the_model_and_keeps_the_accuracy(self):
+        # The paper's claim for its loss: the backdoor and the main task are both learned.
+        attacked = simulate(RunConfig(attack="constrain-and-scale", attackers=0.1, **FEDERATION))
+        assert attacked[-1].attack_success > 70
+        assert attacked[-1].accuracy > 85
+
+    def test_the_weight_is_a_fraction(self):
+        with pytest.raises(ConfigError, match=r"constraint must be at most 1; got 1\.5"):
+            ConstrainAndScale(constraint=1.5)

@@ -19,7 +19,7 @@ from mabrfl.aggregation import Krum
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower import ClaimedIdentity, MabRflStrategy, RobustStrategy
 from mabrfl.flower.describing import described, undescribed
-from mabrfl.flower.state_folder import hash_of
+from mabrfl.flower.state_config import hash_of
 from mabrfl.reputation import Beliefs, Reaction
 from mabrfl.selection import Uniform
 

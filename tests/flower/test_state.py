@@ -179,13 +179,13 @@ def test_a_folder_in_use_is_refused(tmp_path):
     run(tmp_path, 1)
     other = strategy(tmp_path)
     other.state.prepare(model())
-    held = StateFolder.claim(tmp_path, other.config(), lambda state: None)
+    held = StateFolder.claim(tmp_path, other.config(), lambda state, changed: None)
     try:
         with pytest.raises(OutputError, match="in use by another run"):
-            StateFolder.claim(tmp_path, other.config(), lambda state: None, patience=0.1)
+            StateFolder.claim(tmp_path, other.config(), lambda state, changed: None, patience=0.1)
     finally:
         held.close()
-    StateFolder.claim(tmp_path, other.config(), lambda state: None, patience=0.1).close()
+    StateFolder.claim(tmp_path, other.config(), lambda state, changed: None, patience=0.1).close()
 
 
 def test_a_changed_audit_is_refused_on_resume(tmp_path):
@@ -264,11 +264,12 @@ def test_reputation_is_kept_under_the_key_when_the_node_id_changes(tmp_path):
 
 def test_the_state_holds_no_pickle_and_names_its_configuration(tmp_path):
     run(tmp_path, 1)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.jsonl", "checkpoint", "config.json", "lock"]
+    names = ["audit.jsonl", "checkpoint", "config.json", "lock", "status.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
     document = newest_document(tmp_path / "checkpoint")
     assert document is not None
     assert document["round"] == 1
-    assert json.loads((tmp_path / "config.json").read_text())["defense"]["name"] == "mab-rfl"
+    assert json.loads((tmp_path / "config.json").read_text())["config"]["defense"]["name"] == "mab-rfl"
 
 
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):

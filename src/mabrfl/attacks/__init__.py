@@ -27,6 +27,7 @@ attack                                  knowledge    updates of the attackers
 :class:`Growing`                        partial      honest updates, and a push that grows from nothing
 :class:`Backdoor`, :class:`DBA`         agnostic     training on pictures with a mark, or with a part of it
 :class:`ModelReplacement`               agnostic     the same, long enough to replace the averaged model
+:class:`ConstrainAndScale`              agnostic     the same, trained to stay near the global model
 :class:`Neurotoxin`                     agnostic     the same, without the coordinates that the model moves most
 :class:`AgrMabRfl`                      full         the most harmful rows that a copy of the real defense accepts
 :class:`LayerChoosing`                  full         a push in those layers in which the real defense accepts it
@@ -37,7 +38,7 @@ to plain averaging.
 """
 
 from mabrfl.attacks.backdoor import Backdoor
-from mabrfl.attacks.backdoor_variants import DBA, ModelReplacement, Neurotoxin
+from mabrfl.attacks.backdoor_variants import DBA, ConstrainAndScale, ModelReplacement, Neurotoxin
 from mabrfl.attacks.base import Attack, as_attack, craft
 from mabrfl.attacks.colluding import IPM, LIE, lie_factor
 from mabrfl.attacks.data_poisoning import LabelFlip
@@ -68,6 +69,7 @@ __all__ = [
     "Backdoor",
     "Braggart",
     "Bridge",
+    "ConstrainAndScale",
     "Decoy",
     "Evade",
     "FangKrum",

@@ -120,6 +120,40 @@ class ModelReplacement(Backdoor):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class ConstrainAndScale(ModelReplacement):
+    r"""Constrain and scale: model replacement by models that were trained to stay near the global model.
+
+    .. math:: L = \alpha \, L_{class} + (1 - \alpha) \, \|w - w_t\|
+
+    The attackers train with this loss on the marked pictures. Their updates are shorter than those of
+    :class:`ModelReplacement`, and so are the enlarged ones.
+
+    Parameters
+    ----------
+    constraint
+        :math:`1 - \alpha`.
+    boost, target, share, size, value, corner
+        As in :class:`ModelReplacement`.
+
+    Notes
+    -----
+    The distance is part of the loss that is differentiated, so it acts on the training. It does so in the simulator;
+    the self-test trains without it.
+
+    References
+    ----------
+    Bagdasaryan et al., How to backdoor federated learning (AISTATS 2020), equation 4, with the distance of the
+    authors' code.
+    """
+
+    constraint: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fraction("constraint", self.constraint)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Neurotoxin(Backdoor):
     r"""Neurotoxin: a backdoor that leaves out the coordinates in which the global model moved most.
 

@@ -29,6 +29,8 @@ class Attack:
         Whether the attackers train locally (``view.own_updates``); False saves the time. See also ``trains_at``.
     poisons
         Whether they train on poisoned data (then ``poison`` is called).
+    constraint
+        Weight of the distance to the global model in their loss, from 0 to 1, when they train on poisoned data.
     observes
         The updates in ``view.benign``, for an attack that may see them: those of the benign clients
         ``selected`` this round, or of ``all`` benign clients (the others then train only to be observed).
@@ -37,6 +39,7 @@ class Attack:
     knowledge: Knowledge = Knowledge.AGNOSTIC
     trains: bool = True
     poisons: bool = False
+    constraint: float = 0.0
     observes: Observes = "selected"
 
     def poison(
@@ -120,6 +123,7 @@ class FunctionAttack(Attack):
         self.knowledge = _knowledge(function)
         self.trains = bool(getattr(function, "trains", Attack.trains))
         self.poisons = bool(getattr(function, "poisons", Attack.poisons))
+        self.constraint = float(getattr(function, "constraint", Attack.constraint))
         self.observes = getattr(function, "observes", Attack.observes)
         check_choice(f"observes of attack {_name(function)}", self.observes, get_args(Observes))
         for name in _HOOKS:

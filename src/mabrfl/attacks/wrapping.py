@@ -46,6 +46,7 @@ class Wrapper(Attack):
         self.knowledge = self.inner.knowledge
         self.observes = self.inner.observes
         self.poisons = self.inner.poisons
+        self.constraint = self.inner.constraint
 
     def active_at(self, round_number: int, /) -> bool:
         """Whether the inner attack runs in this round."""

@@ -145,6 +145,7 @@ _ATTACKS: Mapping[str, Entry] = {
     "backdoor": Entry(target="mabrfl.attacks.backdoor:Backdoor"),
     "dba": Entry(target=f"{_BACKDOORS}:DBA", label="DBA"),
     "model-replacement": Entry(target=f"{_BACKDOORS}:ModelReplacement"),
+    "constrain-and-scale": Entry(target=f"{_BACKDOORS}:ConstrainAndScale"),
     "neurotoxin": Entry(target=f"{_BACKDOORS}:Neurotoxin"),
     "agr-mab-rfl": Entry(target="mabrfl.attacks.tailored:AgrMabRfl"),
     "layer-choosing": Entry(target="mabrfl.attacks.layer_choosing:LayerChoosing"),

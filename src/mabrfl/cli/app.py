@@ -34,6 +34,7 @@ COMMANDS = {
         "Show every name that a run can use, with one line each; or one name, with its options.",
     ),
     "audit": ("audit:app", "Check and read the audit of a Flower strategy."),
+    "federation": ("federation:app", "Show the clients of a Flower strategy; ban, forgive, pin and rename them."),
     "data": ("data:app", "List, fetch and check the data sets."),
 }
 """Each sub-command: its function or group in ``mabrfl.cli``, and its line in ``mabrfl --help``."""

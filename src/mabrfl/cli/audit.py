@@ -138,7 +138,7 @@ def _after_a_crash(report: AuditReport) -> str:
 
 
 def _read(file: Path) -> tuple[list[dict[str, Any]], dict[Any, Any], StateError | None]:
-    """Return the rows about replies, the facts of the rounds, and the problem after them, if any.
+    """Return the rows of replies and decisions, the facts of the rounds, and the problem after them, if any.
 
     Rows that are undone have ``undone``. The facts of a round that was run again are those of the last time.
     """
@@ -148,9 +148,9 @@ def _read(file: Path) -> tuple[list[dict[str, Any]], dict[Any, Any], StateError 
     try:
         for row in read_audit(file):
             history.take(row)
-            if row.get("kind") == "reply":
+            if row.get("kind") in ("reply", "decision"):
                 rows.append(row)
-            elif row.get("kind") == "round":
+            elif row.get("kind") == "round" and isinstance(row.get("round"), int):
                 facts[row.get("round")] = row.get("facts", {})
     except StateError as error:
         problem = error
@@ -182,10 +182,14 @@ def _cells(row: dict[str, Any], facts: Mapping[Any, Any]) -> list[Text]:
     from mabrfl.recording.audit_records import verdict_of
 
     name = "unknown" if row.get("client") is None else str(row["client"]).removeprefix("key:")
-    judged, context = verdict_of(row), facts.get(row.get("round"))
+    number = row.get("round")
+    judged, context = verdict_of(row), facts.get(number) if isinstance(number, int) else {}
     why = row.get("reason") if judged is None else judged.explain(context if isinstance(context, dict) else {})
     beliefs = [row.get("reputation_before"), row.get("reputation_after")]
-    verdict = f"{row.get('verdict')} (undone)" if row.get("undone") else row.get("verdict")
+    verdict = row.get("verdict")
+    if row.get("kind") == "decision":
+        verdict, why = row.get("action"), f"decided by {row.get('by')}: {row.get('reason')}"
+    verdict = f"{verdict} (undone)" if row.get("undone") else verdict
     cells = [row.get("round"), name[:_SHORT], verdict, why]
     beliefs = [pair if isinstance(pair, list) or pair is None else [pair] for pair in beliefs]
     cells += ["" if pair is None else ", ".join(map(_number, pair)) for pair in beliefs]

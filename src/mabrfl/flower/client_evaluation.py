@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from mabrfl.flower.node_identity import wait_for_nodes
 from mabrfl.flower.problems import MalformedReply
 from mabrfl.flower.reply_checks import num_examples
 from mabrfl.recording.audit import safe_text
-from mabrfl.rng import uniforms
+from mabrfl.rng import ClientId, uniforms
 
 if TYPE_CHECKING:
     from mabrfl.flower.node_identity import Identify
@@ -74,6 +74,10 @@ class EvaluatingStrategy(Strategy):
         """Seconds after which a message expires."""
         return self._timeout if self.message_ttl is None else self.message_ttl
 
+    def banned(self) -> Collection[ClientId]:
+        """Return the identities that are invited to nothing."""
+        return frozenset()
+
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
@@ -82,7 +86,8 @@ class EvaluatingStrategy(Strategy):
         self._asked = SentMessages(number)
         if not self.fraction_evaluate:
             return []
-        online = wait_for_nodes(grid, self.identify, max(self.min_available_nodes, self.min_evaluate_nodes))
+        least = max(self.min_available_nodes, self.min_evaluate_nodes)
+        online = wait_for_nodes(grid, self.identify, least, self.banned)
         wanted = max(int(len(online.clients) * self.fraction_evaluate), self.min_evaluate_nodes)
         draws = uniforms(self.seed, "evaluate", number, online.clients)
         chosen = [online.clients[k] for k in np.argsort(draws, kind="stable")[:wanted]]

@@ -59,13 +59,18 @@ def undescribed(description: Any, place: str = "") -> Iterator[tuple[str, str]]:
             yield from undescribed(entry, f"{place}[{number}]")
 
 
-def differences(one: Any, two: Any, place: str = "") -> Iterator[str]:
-    """Yield the places where two descriptions differ."""
+MISSING = object()
+"""The value in a description that does not have it."""
+
+
+def differences(one: Any, two: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the places where two descriptions differ, with both values; one may be :data:`MISSING`."""
     if isinstance(one, Mapping) and isinstance(two, Mapping):
         for name in sorted({*one, *two}):
-            yield from differences(one.get(name), two.get(name), f"{place}.{name}" if place else name)
+            inner = f"{place}.{name}" if place else name
+            yield from differences(one.get(name, MISSING), two.get(name, MISSING), inner)
     elif one != two:
-        yield place
+        yield place, one, two
 
 
 def kind_of(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from flwr.app import RecordDict
@@ -16,7 +17,7 @@ from mabrfl.flower.reply_checks import CheckResult, ReplyChecker
 from mabrfl.global_model import GlobalModel
 from mabrfl.layout import Layout
 from mabrfl.rng import ClientId
-from mabrfl.updates import Floats, Outcome, Updates, canonical
+from mabrfl.updates import Floats, Outcome, Updates, Verdict, canonical
 
 
 @dataclass
@@ -98,16 +99,42 @@ class Judgement:
     norms: Mapping[ClientId, float] = field(default_factory=dict)
 
 
-def judge(defense: Defense, batch: ReplyBatch, round_number: int, *, at_least: int, by_examples: bool) -> Judgement:
-    """Screen, reward and combine. With too few good replies only bad content is judged, and the model stays."""
+@dataclass(frozen=True)
+class Limits:
+    """When to believe a round; see :class:`~mabrfl.flower.RobustStrategy`."""
+
+    min_replies: int = 1
+    max_rejected: float | None = None
+    min_accepted: int = 0
+
+    def describe(self) -> dict[str, Any]:
+        """Return the limits that are set, for the configuration; a folder from before there were any has none."""
+        limits = {"max_rejected": self.max_rejected, "min_accepted": self.min_accepted}
+        return {name: value for name, value in limits.items() if value != getattr(Limits, name)}
+
+    def exceeded(self, verdicts: Mapping[ClientId, Verdict]) -> tuple[str, str] | None:
+        """Return why the verdicts of a round are not believed, as one word and in numbers; None if they are."""
+        accepted, judged = sum(verdict.accepted for verdict in verdicts.values()), len(verdicts)
+        if accepted < self.min_accepted:
+            return "too-few-accepted", f"{accepted} of {self.min_accepted}"
+        if self.max_rejected is not None and judged - accepted > self.max_rejected * judged:
+            return "most-rejected", f"{judged - accepted} of {judged}, at most {self.max_rejected:g} of them may be"
+        return None
+
+
+def judge(defense: Defense, batch: ReplyBatch, round_number: int, *, limits: Limits, by_examples: bool) -> Judgement:
+    """Screen, reward and combine. With too few good replies only bad content is judged, and the model stays.
+
+    A round that exceeds the limits is skipped: the model stays, and nobody gains or loses reputation.
+    """
     rows = list(range(len(batch.clients)))
     if not isinstance(defense, Defense):
         rows = [k for k in rows if batch.good[k]]  # a defense of the user's own need not handle rows of NaN
-    if (usable := sum(batch.good)) < at_least:
-        reason, why = "too-few-replies", f"{usable} of {at_least}"
+    if (usable := sum(batch.good)) < limits.min_replies:
+        reason, why = "too-few-replies", f"{usable} of {limits.min_replies}"
     else:
         try:
-            return _ask(defense, batch, rows, round_number, by_examples=by_examples)
+            return _ask(defense, batch, rows, round_number, by_examples=by_examples, limits=limits)
         except QuorumError as error:
             reason, why = "quorum", str(error)
     # Only the bad replies are judged: they cost reputation even if the others cannot be judged.
@@ -116,7 +143,13 @@ def judge(defense: Defense, batch: ReplyBatch, round_number: int, *, at_least: i
 
 
 def _ask(
-    defense: Defense, batch: ReplyBatch, rows: list[int], round_number: int, *, by_examples: bool = False
+    defense: Defense,
+    batch: ReplyBatch,
+    rows: list[int],
+    round_number: int,
+    *,
+    by_examples: bool = False,
+    limits: Limits | None = None,
 ) -> Judgement:
     """Screen, reward and combine these rows."""
     if not rows:
@@ -126,6 +159,8 @@ def _ask(
     counts = [batch.examples.get(client, 1.0) for client in clients] if by_examples else None
     updates = Updates(clients, matrix, counts, batch.matrix.shape[1], batch.layout)
     screening = defense.screen(updates, round=round_number)
+    if limits is not None and (exceeded := limits.exceeded(screening.verdicts)):
+        return Judgement(None, (f"{exceeded[0]}: {exceeded[1]}: the round is skipped",), exceeded[0])
     defense.reward(screening)
     cohort = getattr(screening, "cohort", None)  # a defense of the user's own may have none
     norms = {} if cohort is None else dict(zip(cohort.ids, cohort.norms.tolist(), strict=True))

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -110,18 +110,32 @@ class OnlineNodes:
         return canonical(self.node_of)
 
 
-def wait_for_nodes(grid: Grid, identify: Identify, at_least: int) -> OnlineNodes:
-    """Wait until enough nodes are online, and identify them; nodes that share a name are all left out."""
+def wait_for_nodes(
+    grid: Grid, identify: Identify, at_least: int, banned: Callable[[], Collection[ClientId]] = frozenset
+) -> OnlineNodes:
+    """Wait until enough nodes are online, and identify them; nodes that share a name are all left out.
+
+    Banned identities are left out and do not count; ``banned`` is called before every look, since an operator may
+    change them while the server waits.
+    """
     looks = 0
-    while len(nodes := list(grid.get_nodes())) < at_least:
+    while True:
+        out, nodes, names = banned(), list(grid.get_nodes()), {}
+        if len(nodes) >= at_least:
+            names = dict(identify(grid, nodes))
+        left_out = sum(name in out for name in names.values())
+        usable = len(nodes) - left_out
+        if usable >= at_least:
+            break
         if looks % _LOOKS_BETWEEN_LINES == 0:
-            log.info("Waiting for nodes to connect: %d connected (minimum required: %d).", len(nodes), at_least)
+            log.info("Waiting for nodes to connect: %d connected (minimum required: %d).", usable, at_least)
         looks += 1
         time.sleep(_SECONDS_BETWEEN_LOOKS)
-    names = dict(identify(grid, nodes))
     counts = Counter(names.values())
+    events = [f"banned: {left_out} nodes left out"] if left_out else []
+    nodes = [node for node in nodes if names.get(node.node_id) not in out]
+    names = {node: name for node, name in names.items() if name not in out}
     node_of = {name: node for node, name in names.items() if counts[name] == 1}
-    events = []
     if len(node_of) < len(names):
         events.append(f"identity-used-twice: {len(names) - len(node_of)} nodes left out")
     if len(names) < len(nodes):

@@ -12,7 +12,8 @@ from flwr.app import MetricRecord
 
 from mabrfl.flower.messages import MatchedReply, SentMessages
 from mabrfl.flower.problems import Problem
-from mabrfl.flower.state_folder import hash_of, now
+from mabrfl.flower.state_config import hash_of
+from mabrfl.flower.state_folder import now
 from mabrfl.recording.audit import safe_text
 from mabrfl.rng import ClientId
 from mabrfl.updates import Outcome, Verdict

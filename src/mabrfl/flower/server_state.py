@@ -15,10 +15,16 @@ from flwr.serverapp.strategy import Result
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower.judging import ReplyBatch
+from mabrfl.flower.operator import OperatorDecisions
 from mabrfl.flower.schema import ModelSchema
-from mabrfl.flower.state_folder import StateFolder, hash_of, now
+from mabrfl.flower.state_config import hash_of
+from mabrfl.flower.state_folder import AuditKeeping, StateFolder, now
+from mabrfl.flower.upgrading import load_changed
 from mabrfl.global_model import GlobalModel
+from mabrfl.recording.audit import safe_text
 from mabrfl.recording.encoding import DTYPES, MALFORMED
+from mabrfl.recording.requests import read_requests, remove_requests
+from mabrfl.recording.status import FederationStatus, read_status, write_status
 from mabrfl.updates import Outcome
 
 log = logging.getLogger("flwr")
@@ -59,6 +65,11 @@ class MetricHistory:
             which: [self.evaluated[which], None if metrics is None else _saved(metrics)]
             for which, metrics in known.items()
         }
+
+    def newest_metrics(self) -> Mapping[str, Any]:
+        """Return the newest evaluation by the server, or else by clients."""
+        known = self.evaluate_metrics_serverapp or self.evaluate_metrics_clientapp
+        return known[max(known)] if known else {}
 
     def add_newest(self, state: Mapping[str, Any], number: int) -> None:
         """Add a value of :meth:`newest`, if it belongs to this round."""
@@ -106,6 +117,8 @@ class ServerState:
         self.buffer_suffixes = tuple(buffer_suffixes)
         self.round = 0
         self.history = MetricHistory()
+        self.operator = OperatorDecisions()
+        self._reported: set[str] = set()
         self._schema: ModelSchema | None = None
         self._model: GlobalModel | None = None
         self._fixed: dict[str, Array] = {}
@@ -146,28 +159,43 @@ class ServerState:
         self._model = GlobalModel(*self._schema.vectors(arrays))
         self._fixed = {part.key: arrays[part.key] for part in self._schema.parts if part.role == "fixed"}
 
-    def open(self, path: Path, config: Mapping[str, Any]) -> int:
+    def open(
+        self,
+        path: Path,
+        config: Mapping[str, Any],
+        *,
+        accept_changes: bool = False,
+        keeping: AuditKeeping | None = None,
+    ) -> int:
         """Claim the folder, and load its newest state if there is one; return the last finished round."""
-        folder = StateFolder.claim(path, config, self._restore)
+        folder = StateFolder.claim(path, config, self._restore, accept_changes=accept_changes, keeping=keeping)
         try:
+            for place, before, after in folder.config.changes:
+                log.warning("accepted: %s is %s now, and was %s", place, after, before)
             self.round = folder.round
             self.history.evaluated = {}
             self._add_evaluation(folder.evaluation)
-            folder.audit.append({"kind": "start", "time": now(), "round": folder.round, "config_hash": hash_of(config)})
+            row = {"kind": "start", "time": now(), "round": folder.round, "config_hash": hash_of(config)}
+            changes = [list(change) for change in folder.config.changes]
+            folder.audit.append({**row, **({"accepted_changes": changes} if changes else {})})
         except BaseException:
             folder.close()
             raise
         self._folder = folder
         return folder.round
 
-    def _restore(self, state: Mapping[str, Any]) -> None:
+    def _restore(self, state: Mapping[str, Any], changed: bool) -> None:
         try:
             model, fixed = restored_model(self.schema, state["model"])
             history = MetricHistory.from_state(state["history"])
-            self.defense.load_state_dict(state["defense"])
+            operator = OperatorDecisions.from_state(state.get("operator"))
+            if not changed:
+                self.defense.load_state_dict(state["defense"])
+            elif note := load_changed(self.defense, state["defense"]):
+                log.warning("%s", safe_text(note, 1000))
         except MALFORMED as error:
             raise StateError(f"the saved state of the strategy is malformed: {error}") from error
-        self._model, self._fixed, self.history = model, fixed, history
+        self._model, self._fixed, self.history, self.operator = model, fixed, history, operator
 
     def _add_evaluation(self, evaluation: Mapping[str, Any]) -> None:
         try:
@@ -214,8 +242,36 @@ class ServerState:
                 "model": model_state(self.schema, self.model, self._fixed),
                 "history": self.history.as_state(),
                 "defense": self.defense.state_dict(),
+                "operator": self.operator.as_state(),
             }
             self._folder.save(state, rows, round=number)
+            remove_requests(self._folder.path, self.operator.applied)
+            self.operator.applied = []
+
+    def save_status(self, status: FederationStatus) -> None:
+        """Replace the status that monitors read."""
+        if self._folder is not None:
+            write_status(self._folder.path, status)
+
+    def last_status(self) -> FederationStatus | None:
+        """Return the status that an earlier run left; no run depends on it."""
+        try:
+            return None if self._folder is None else read_status(self._folder.path)
+        except StateError as error:
+            log.warning("%s; its totals start again", safe_text(error, 1000))
+            return None
+
+    def take_requests(self) -> None:
+        """Apply the requests of the operator that came since the last call, each with a row in the audit."""
+        if self._folder is None:
+            return
+        requests, notes = read_requests(self._folder.path)
+        for note in sorted(set(notes) - self._reported):
+            log.warning("%s", safe_text(note, 1000))
+        self._reported.update(notes)
+        for request in requests:
+            if request.name not in self.operator.applied:
+                self._folder.audit.append({**self.operator.apply(request, self.defense), "round": self.round + 1})
 
 
 def model_state(schema: ModelSchema, model: GlobalModel, fixed: Mapping[str, Array]) -> dict[str, Any]:

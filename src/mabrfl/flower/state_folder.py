@@ -7,46 +7,51 @@ decision. One process at a time uses it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
 from mabrfl.errors import OutputError, StateError
-from mabrfl.flower.describing import differences
-from mabrfl.recording.atomic import remove_leftovers, replace_file, sync_folder, write_atomically
+from mabrfl.flower.heads import HeadRecord
+from mabrfl.flower.state_config import CONFIG, StateConfig, compare, hash_of
+from mabrfl.recording.atomic import remove_leftovers, replace_file, sync_folder
 from mabrfl.recording.audit import AUDIT, AuditLog, checked_mark
 from mabrfl.recording.checkpoint import load_checkpoint, save_checkpoint
 from mabrfl.recording.encoding import canonical_json, decode, encode, parse_strictly
 from mabrfl.recording.files import read_bytes
 from mabrfl.recording.folder import CHECKPOINTS, explained, lock, shown
 from mabrfl.recording.regular import open_lock
+from mabrfl.recording.status import STATUS
 
-Restore = Callable[[Mapping[str, Any]], None]
+Restore = Callable[[Mapping[str, Any], bool], None]
 
-CONFIG, EVALUATION, LOCK = "config.json", "evaluation.json", "lock"
+EVALUATION, LOCK = "evaluation.json", "lock"
 
 PATIENCE = 10.0
 """Seconds to wait for a folder whose last process was killed a moment ago."""
 
-_MOST = 8
-"""The largest number of settings that an error names."""
-
 log = logging.getLogger("flwr")
-
-
-def hash_of(config: Mapping[str, Any]) -> str:
-    """Return the SHA-256 (hex) of a configuration."""
-    return hashlib.sha256(canonical_json(config)).hexdigest()
 
 
 def now() -> str:
     """Return the time, for people."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True)
+class AuditKeeping:
+    """How the audit is kept: the size at which a new file begins, and the place where its last hash is recorded."""
+
+    max_bytes: int | None = None
+    heads: HeadRecord | None = None
+
+    def recorded(self) -> str | None:
+        """Return the hash that must be in the audit."""
+        return None if self.heads is None else self.heads.recorded()
 
 
 class StateFolder:
@@ -64,13 +69,18 @@ class StateFolder:
         The audit, open for appending.
     """
 
-    def __init__(self, path: Path, config_hash: str, claimed: IO[Any], restore: Restore) -> None:
+    def __init__(
+        self, path: Path, config: StateConfig, claimed: IO[Any], restore: Restore, keeping: AuditKeeping
+    ) -> None:
         self.path = path
-        self.config_hash = config_hash
+        self._keeping = keeping
+        self.config = config
+        self.config_hash = config.hash
         self._claimed = claimed
         self.state, self.round = self._load(restore)
         self.evaluation = self._load_evaluation()
-        self.audit = AuditLog.open(path / AUDIT, None if self.state is None else self.state["audit"])
+        mark = None if self.state is None else self.state["audit"]
+        self.audit = AuditLog.open(path / AUDIT, mark, head=keeping.recorded())
         try:
             self._go_back()
         except BaseException:
@@ -79,7 +89,14 @@ class StateFolder:
 
     @classmethod
     def claim(
-        cls, path: Path | str, config: Mapping[str, Any], restore: Restore, patience: float = PATIENCE
+        cls,
+        path: Path | str,
+        config: Mapping[str, Any],
+        restore: Restore,
+        *,
+        accept_changes: bool = False,
+        keeping: AuditKeeping | None = None,
+        patience: float = PATIENCE,
     ) -> StateFolder:
         """Create the folder if it does not exist, lock it for this process, and load the newest state.
 
@@ -88,7 +105,12 @@ class StateFolder:
         path, config
             The folder, and the configuration of the strategy.
         restore
-            Takes over a state that was read, or raises StateError; then the state before it is tried.
+            Takes over a state that was read, or raises StateError; then the state before it is tried. It is also
+            told whether the state was saved with another configuration.
+        accept_changes
+            Whether the configuration may differ from that of the folder.
+        keeping
+            How the audit is kept.
         patience
             Seconds to wait for another process to release the folder.
 
@@ -106,10 +128,17 @@ class StateFolder:
         try:
             _wait_for(claimed, path, patience)
             with explained(path):
-                remove_leftovers(path, (CONFIG, EVALUATION))
+                remove_leftovers(path, (CONFIG, EVALUATION, STATUS))
                 remove_leftovers(path / CHECKPOINTS, ("round",))
-            _check_config(path, config)
-            return cls(path, hash_of(config), claimed, restore)
+            folder = cls(
+                path, compare(path, config, accept=accept_changes), claimed, restore, keeping or AuditKeeping()
+            )
+            try:
+                folder.config.write(path)
+            except BaseException:
+                folder.audit.close()
+                raise
+            return folder
         except BaseException:
             claimed.close()
             raise
@@ -117,13 +146,15 @@ class StateFolder:
     def _load(self, restore: Restore) -> tuple[dict[str, Any] | None, int]:
         notes: list[str] = []
         before = None
-        while checkpoint := load_checkpoint(self.path / CHECKPOINTS, config_hash=self.config_hash, before=before):
+        while checkpoint := load_checkpoint(
+            self.path / CHECKPOINTS, config_hash=self.config_hash, before=before, earlier=self.config.earlier
+        ):
             notes += checkpoint.notes
             if checkpoint.state is None:
                 break
             try:
                 checked_mark(checkpoint.state.get("audit"))
-                restore(checkpoint.state)
+                restore(checkpoint.state, checkpoint.config_hash != self.config_hash)
             except StateError as error:
                 notes.append(f"checkpoint of round {checkpoint.round} refused: {error}")
                 before = checkpoint.round
@@ -142,13 +173,17 @@ class StateFolder:
             return {}
         try:
             document = parse_strictly(read_bytes(file))
-            if not isinstance(document, dict) or document != _sealed(document.get("state"), self.config_hash):
+            if not isinstance(document, dict) or not self._is_ours(document):
                 raise StateError("something else has changed it")
             evaluation = decode(document["state"], {})
         except (StateError, RecursionError) as error:
             log.warning("%s cannot be used: %s; the last round is evaluated again", shown(file), error)
             return {}
         return evaluation if isinstance(evaluation, dict) else {}
+
+    def _is_ours(self, document: Mapping[str, Any]) -> bool:
+        known = (self.config_hash, *self.config.earlier)
+        return any(document == _sealed(document.get("state"), config_hash) for config_hash in known)
 
     def _go_back(self) -> None:
         """Mark the rows of the audit that are newer than the state; refuse to start again where rounds were lost."""
@@ -182,10 +217,14 @@ class StateFolder:
         for row in rows:
             self.audit.append(row)
         mark = self.audit.mark()
+        if self._keeping.max_bytes is not None:
+            self.audit.rotate(self._keeping.max_bytes)
         with explained(self.path):
             save_checkpoint(
                 self.path / CHECKPOINTS, {**state, "audit": mark}, round=round, config_hash=self.config_hash
             )
+        if self._keeping.heads is not None:
+            self._keeping.heads.record(mark["sha256"])
 
     def close(self) -> None:
         """Close the audit and unlock the folder."""
@@ -204,26 +243,3 @@ def _wait_for(claimed: IO[Any], path: Path, patience: float) -> None:
         if time.monotonic() >= deadline:
             raise OutputError(f"state folder {shown(path)} is in use by another run")
         time.sleep(0.05)
-
-
-def _check_config(path: Path, config: Mapping[str, Any]) -> None:
-    """Write the configuration into a new folder; refuse a folder with another configuration."""
-    file = path / CONFIG
-    if not file.exists():
-        with explained(path):
-            write_atomically(file, json.dumps(config, indent=2, sort_keys=True) + "\n")
-            sync_folder(path)
-        return
-    data = read_bytes(file)
-    try:
-        saved = parse_strictly(data)
-    except StateError as error:
-        raise StateError(f"{shown(file)} is {error}") from error
-    if not isinstance(saved, dict):
-        raise StateError(f"{shown(file)} is no configuration of a strategy")
-    if hash_of(saved) != hash_of(config):
-        changed = list(differences(saved, parse_strictly(canonical_json(config))))
-        raise StateError(
-            f"state folder {shown(path)} belongs to another configuration: its hash is {hash_of(saved)}, "
-            f"of this one {hash_of(config)}; they differ in {', '.join(changed[:_MOST])}"
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower.client_evaluation import AggregateMetrics, EvaluatingStrategy, mean_metrics
 from mabrfl.flower.defenses import FRACTION_TRAIN, describe, refuse_undescribed, strategy_defense
 from mabrfl.flower.describing import described
-from mabrfl.flower.judging import Judgement, ReplyBatch, judge, unpack
+from mabrfl.flower.heads import HeadRecord
+from mabrfl.flower.judging import Judgement, Limits, ReplyBatch, judge, unpack
 from mabrfl.flower.logs import numbered_rounds
 from mabrfl.flower.messages import ReplyMatcher, SentMessages, write_messages
 from mabrfl.flower.node_identity import Identify, by_public_key, wait_for_nodes
@@ -27,6 +28,8 @@ from mabrfl.flower.reply_grid import OneByOneGrid
 from mabrfl.flower.round_report import RoundReport, audit_rows, figures, log_round, log_settings, metric_record
 from mabrfl.flower.schema import BUFFER_SUFFIXES
 from mabrfl.flower.server_state import BY_CLIENTS, BY_SERVER, FORMAT, ServerState
+from mabrfl.flower.state_folder import AuditKeeping
+from mabrfl.flower.watching import RoundWatch
 from mabrfl.protocols import Selector
 from mabrfl.recording.audit import safe_text
 from mabrfl.rng import ClientId
@@ -69,7 +72,10 @@ class RobustStrategy(EvaluatingStrategy):
         At least this many nodes are invited, if they are online. With fewer usable replies no reply is judged and the
         model does not change.
     min_available_nodes
-        A round starts when this many nodes are online.
+        A round starts when this many nodes are online that are not banned.
+    max_rejected, min_accepted
+        Skip a round if more than this share of the replies (from 0 to 1) is rejected, or fewer than this number
+        accepted: the model does not change, and nobody gains or loses reputation. By default no round is skipped.
     weighted_by_key
         The name of the number of examples in each reply's MetricRecord, which is required.
     trust_num_examples
@@ -80,6 +86,13 @@ class RobustStrategy(EvaluatingStrategy):
         Seconds after which a message expires; the ``timeout`` of :meth:`start` by default.
     state_dir
         Folder for the state, created if it does not exist. Nothing is saved if left out.
+    accept_changes
+        Go on with a folder of other settings, but of the same model, and keep its reputations. The audit names them.
+    audit_max_bytes
+        Begin a new file of the audit after a round in which it has become larger than this. Old files are kept.
+    record_head
+        Record the last hash of the audit after every round: a file outside the folder, or the words of a command.
+        At the start the recorded hash must be in the audit, so that an older copy of the folder is refused.
     identify
         Returns the identities of nodes; :func:`~mabrfl.flower.by_public_key` by default.
     buffer_suffixes
@@ -105,6 +118,8 @@ class RobustStrategy(EvaluatingStrategy):
         min_train_nodes: int = 2,
         min_evaluate_nodes: int = 2,
         min_available_nodes: int = 2,
+        max_rejected: float | None = None,
+        min_accepted: int = 0,
         weighted_by_key: str = "num-examples",
         trust_num_examples: bool = False,
         arrayrecord_key: str = "arrays",
@@ -113,6 +128,9 @@ class RobustStrategy(EvaluatingStrategy):
         evaluate_metrics_aggr_fn: AggregateMetrics | None = None,
         message_ttl: float | None = None,
         state_dir: str | Path | None = None,
+        accept_changes: bool = False,
+        audit_max_bytes: int | None = None,
+        record_head: str | Path | Sequence[str] | None = None,
         identify: Identify = by_public_key,
         buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES,
     ) -> None:
@@ -121,6 +139,11 @@ class RobustStrategy(EvaluatingStrategy):
         check_whole("min_train_nodes", min_train_nodes, at_least=1)
         check_whole("min_available_nodes", min_available_nodes, at_least=1)
         check_whole("min_evaluate_nodes", min_evaluate_nodes)
+        check_whole("min_accepted", min_accepted)
+        if audit_max_bytes is not None:
+            check_whole("audit_max_bytes", audit_max_bytes, at_least=1)
+        if max_rejected is not None and not 0 <= max_rejected <= 1:
+            raise ConfigError(f"max_rejected must lie in [0, 1]; got {max_rejected}")
         super().__init__(
             seed=int(getattr(defense, "seed", None) or 0) if seed is None else seed,
             fraction_evaluate=fraction_evaluate,
@@ -151,7 +174,12 @@ class RobustStrategy(EvaluatingStrategy):
         if state_dir is not None:
             refuse_undescribed(self.description)
         self.min_train_nodes = min_train_nodes
+        self.limits = Limits(min_train_nodes, max_rejected, min_accepted)
+        self._watch = RoundWatch()
         self.train_metrics_aggr_fn = train_metrics_aggr_fn
+        self.accept_changes = accept_changes
+        heads = None if record_head is None else HeadRecord.at(record_head)
+        self.audit_keeping = AuditKeeping(audit_max_bytes, heads)
         self.state_dir = None if state_dir is None else Path(state_dir).absolute()
         self.state = ServerState(self.defense, buffer_suffixes)
         self._sent = SentMessages(0)
@@ -167,6 +195,7 @@ class RobustStrategy(EvaluatingStrategy):
             "min_train_nodes": self.min_train_nodes,
             "weighted_by_key": self.weighted_by_key,
             "trust_num_examples": self.trust_num_examples,
+            **self.limits.describe(),
             "train_config": described(dict(self._train_config or {})),
             "model": self.state.schema.describe() if self.state.prepared else [],
         }
@@ -193,7 +222,12 @@ class RobustStrategy(EvaluatingStrategy):
         self._timeout, self._train_config = timeout, train_config
         state = self.state
         state.prepare(initial_arrays)
-        resumed = 0 if self.state_dir is None else state.open(self.state_dir, self.config())
+        resumed = 0
+        if self.state_dir is not None:
+            resumed = state.open(
+                self.state_dir, self.config(), accept_changes=self.accept_changes, keeping=self.audit_keeping
+            )
+        self._watch = RoundWatch(state.last_status())
         try:
             self._offset, left = state.round, num_rounds - resumed
             safe_grid = OneByOneGrid(grid, state.schema.reply_limits(), lambda content: self._checker().check(content))
@@ -260,7 +294,9 @@ class RobustStrategy(EvaluatingStrategy):
             self.state.prepare(arrays)
         number = self._offset + server_round
         self._grid = grid
-        online = wait_for_nodes(grid, self.identify, self.min_available_nodes)
+        self._watch.begin()
+        online = wait_for_nodes(grid, self.identify, self.min_available_nodes, self._new_bans)
+        self._watch.stage("wait-for-nodes")
         chosen = self._select(online.clients, number) if online.clients else []
         log.info("configure_train: round %d, selected %d nodes (out of %d)", number, len(chosen), len(online.clients))
         settings = ConfigRecord({**config, "server-round": number})
@@ -268,7 +304,16 @@ class RobustStrategy(EvaluatingStrategy):
         nodes = [online.node_of[client] for client in chosen]
         messages = write_messages(content, nodes, MessageType.TRAIN, self.ttl)
         self._sent = SentMessages(number, len(online.clients), messages, chosen, online.events)
+        self._watch.stage("select")
         return messages
+
+    def banned(self) -> Collection[ClientId]:
+        """Return the identities that the operator has banned."""
+        return self.state.operator.banned
+
+    def _new_bans(self) -> Collection[ClientId]:
+        self.state.take_requests()
+        return self.banned()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -277,14 +322,13 @@ class RobustStrategy(EvaluatingStrategy):
         number, state = self._offset + server_round, self.state
         if self._sent.round != number:
             raise StateError(f"round {number} was not configured")
+        self._watch.stage("train")
         before = self.defense.reputation
         results = getattr(self._grid, "results", {})
         matched = self._matcher.match(list(replies), self._sent, results)
         results.clear()  # the matrix replaces them
         batch = unpack(matched, state.model, self._checker())
-        judgement = judge(
-            self.defense, batch, number, at_least=self.min_train_nodes, by_examples=self.trust_num_examples
-        )
+        judgement = judge(self.defense, batch, number, limits=self.limits, by_examples=self.trust_num_examples)
         moved, events = state.move(batch, judgement.outcome)
         events = (*self._sent.events, *judgement.events, *events)
         report = RoundReport(
@@ -300,14 +344,30 @@ class RobustStrategy(EvaluatingStrategy):
         numbers = figures(report, moved=moved)
         metrics = metric_record(numbers, self._reported(batch, judgement))
         log_round(report, numbers)
-        state.finish(number, metrics, audit_rows(report, numbers, self._run_id()))
+        rows = list(audit_rows(report, numbers, self._run_id()))
+        self._watch.stage("judge")
+        state.finish(number, metrics, rows)
+        self._watch.stage("save")
+        self._watch.count(number, rows)
+        self._save_status(number, numbers)
         return state.record(), metrics
+
+    def _save_status(self, number: int, numbers: Mapping[str, Any]) -> None:
+        if self.state_dir is None:
+            return
+        newest = self.state.history.newest_metrics()
+        reputation, operator = self.defense.reputation, self.state.operator
+        status = self._watch.status(
+            number, figures=numbers, metrics=newest, reputation=reputation, decisions=operator, alerts=[]
+        )
+        self.state.save_status(status)
 
     def _select(self, online: list[ClientId], number: int) -> list[ClientId]:
         """Let the defense select; fewer than ``min_train_nodes`` could not be judged, so it fills up to that number."""
         if getattr(type(self.defense), "select", None) is not Defense.select:  # the user's own
             return self.defense.select(online, round=number)
-        return self.defense.select(online, round=number, at_least=self.min_train_nodes)
+        pinned = self.state.operator.pinned
+        return self.defense.select(online, round=number, at_least=self.min_train_nodes, always=pinned)
 
     def _checker(self) -> ReplyChecker:
         """Return the check of replies against the present model."""

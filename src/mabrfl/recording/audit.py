@@ -12,29 +12,35 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from array import array
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mabrfl.errors import StateError
-from mabrfl.recording.atomic import write_all
+from mabrfl.recording.atomic import sync_folder, write_all
+from mabrfl.recording.audit_files import AUDIT, MAX_LINE, audit_files, audit_lines, full_name
+from mabrfl.recording.audit_history import AuditHistory, valid_rows
 from mabrfl.recording.encoding import canonical_json, parse_strictly
 from mabrfl.recording.folder import explained, shown
 from mabrfl.recording.record import plain
-from mabrfl.recording.regular import open_regular
 
-AUDIT = "audit.jsonl"
+__all__ = [
+    "AUDIT",
+    "START",
+    "AuditHistory",
+    "AuditLog",
+    "AuditReport",
+    "read_audit",
+    "safe_text",
+    "valid_rows",
+    "verify",
+]
+
 START = "0" * 64
 """The first line has this as the hash of the line before it."""
 
-DECISIONS = ("reply", "round")
-"""The kinds of rows that are decisions; a ``back`` row undoes them."""
-
 MAX_TEXT = 256
-MAX_LINE = 1 << 20
 _LONG = ("evidence", "facts", "events")
 
 
@@ -53,53 +59,6 @@ def safe_text(value: Any, limit: int = MAX_TEXT) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-class AuditHistory:
-    """The decisions that are still valid, collected row by row: a ``back`` row undoes those after its mark.
-
-    Attributes
-    ----------
-    undone
-        The numbers (``seq``) of the rows that are undone.
-    returns
-        How often a run went back.
-    saved
-        The last round that had a saved state when a run started or went back.
-    finished
-        The last round with a complete record.
-    """
-
-    def __init__(self) -> None:
-        self.undone: set[int] = set()
-        self.returns = self.saved = self.finished = 0
-        self._valid = array("q")
-
-    def take(self, row: Mapping[str, Any]) -> None:
-        """Take the next row of an audit."""
-        kind, number = row.get("kind"), row.get("round")
-        if kind in DECISIONS:
-            self._valid.append(row["seq"])
-        if kind == "round" and type(number) is int:
-            self.finished = max(self.finished, number)
-        if kind in ("start", "back") and type(number) is int:
-            self.saved = max(self.saved, number)
-        if kind == "back":
-            self.returns += 1
-            while self._valid and self._valid[-1] > row["after"]:
-                self.undone.add(self._valid.pop())
-
-    def after(self, row: int) -> int:
-        """Return how many valid decisions follow this row."""
-        return len(self._valid) - bisect_right(self._valid, row)
-
-
-def valid_rows(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the valid rows: without those of rounds that were run again, so that nothing counts twice."""
-    kept, history = list(rows), AuditHistory()
-    for row in kept:
-        history.take(row)
-    return [row for row in kept if row["seq"] not in history.undone]
-
-
 @dataclass(frozen=True)
 class AuditReport:
     """The result of a check of an audit.
@@ -112,8 +71,8 @@ class AuditReport:
         The hash of the last good line; it covers all lines before it.
     problem
         The problem with the next line; None if there is none.
-    size
-        Bytes of the good lines.
+    size, first
+        Bytes of the good lines in the present file, and the number of its first line.
     torn
         Bytes of the next line, if it is the last one and incomplete; else 0.
     history
@@ -126,6 +85,7 @@ class AuditReport:
     size: int
     torn: int
     history: AuditHistory
+    first: int = 1
 
 
 class AuditLog:
@@ -141,15 +101,15 @@ class AuditLog:
         self.path = path
         self.history = report.history
         self._file = file
-        self._rows, self._head, self._size = report.rows, report.head, report.size
+        self._rows, self._head, self._size, self._first = report.rows, report.head, report.size, report.first
         self._mark, self._torn, self._uncut = mark, report.torn, report.torn > 0
 
     @classmethod
-    def open(cls, path: Path, mark: Mapping[str, Any] | None = None) -> AuditLog:
+    def open(cls, path: Path, mark: Mapping[str, Any] | None = None, *, head: str | None = None) -> AuditLog:
         """Open an audit to continue from a :meth:`mark`, or from the beginning. Then call :meth:`go_back`.
 
         Lines after the mark belong to a round that was not finished. They stay. Only an incomplete last line is
-        cut off, when the next line is written.
+        cut off, when the next line is written. ``head`` is a hash noted earlier: one of the lines must have it.
 
         Raises
         ------
@@ -157,8 +117,8 @@ class AuditLog:
             If the lines before the mark have changed, or a line after it is damaged. Nothing is removed then.
         """
         rows = 0 if mark is None else checked_mark(mark)["rows"]
-        new = mark is None and not path.exists()
-        report = AuditReport(0, START, None, 0, 0, AuditHistory()) if new else verify(path, mark=mark)
+        new = mark is None and head is None and not any(file.exists() for file in audit_files(path))
+        report = AuditReport(0, START, None, 0, 0, AuditHistory()) if new else verify(path, head=head, mark=mark)
         if report.problem is not None and not report.torn:
             raise StateError(
                 f"{shown(path)}: {report.problem}. Put the file back from a copy; the saved state needs its first "
@@ -201,6 +161,18 @@ class AuditLog:
         with explained(self.path.parent):
             os.fsync(self._file.fileno())
         return {"rows": self._rows, "bytes": self._size, "sha256": self._head}
+
+    def rotate(self, largest: int) -> None:
+        """Begin a new file if the present one has more than this many bytes; the old one is kept, and never changes."""
+        if self._size <= largest:
+            return
+        with explained(self.path.parent):
+            os.fsync(self._file.fileno())
+            os.replace(self.path, self.path.with_name(full_name(self._first)))
+            self._file.close()
+            self._file = io.FileIO(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644), "r+")
+            sync_folder(self.path.parent)
+        self._size, self._first = 0, self._rows + 1
 
     def close(self) -> None:
         """Close the file."""
@@ -251,16 +223,19 @@ def verify(
     rows, last, size, problem, torn, history = 0, START, 0, None, 0, AuditHistory()
     seen = head is None or head == START
     known = START if mark is None or not mark["rows"] else None
-    for number, line in _lines(Path(path)):
+    present, first = Path(path), 1
+    for number, (file, line) in enumerate(audit_lines(present), start=1):
         if stop is not None and rows >= stop:
             break
         row = _checked(line, number, last)
+        if file == present and not size:
+            first = number
         if isinstance(row, str):
-            problem = f"line {number}: {row}"
-            torn = 0 if line.endswith(b"\n") or len(line) >= MAX_LINE else len(line)
+            problem = f"line {number}{'' if file == present else f' (in {file.name})'}: {row}"
+            torn = 0 if line.endswith(b"\n") or len(line) >= MAX_LINE or file != present else len(line)
             break
         history.take(row)
-        rows, last, size = number, row["sha256"], size + len(line)
+        rows, last, size = number, row["sha256"], size + len(line) if file == present else 0
         seen = seen or last == head
         if mark is not None and number == mark["rows"]:
             known = last
@@ -270,7 +245,7 @@ def verify(
         problem, torn = expected + (f"; {problem}" if problem else ""), 0
     if problem is None and not seen:
         problem = f"no line has the hash {head}: lines were removed from the end, or it is another audit"
-    return AuditReport(rows, last, problem, size, torn, history)
+    return AuditReport(rows, last, problem, size, torn, history, first if size else rows + 1)
 
 
 def read_audit(path: Path | str) -> Iterator[dict[str, Any]]:
@@ -282,23 +257,12 @@ def read_audit(path: Path | str) -> Iterator[dict[str, Any]]:
         At the first line that has changed since it was written.
     """
     last = START
-    for number, line in _lines(Path(path)):
+    for number, (file, line) in enumerate(audit_lines(Path(path)), start=1):
         row = _checked(line, number, last)
         if isinstance(row, str):
-            raise StateError(f"{shown(path)} line {number}: {row}")
+            raise StateError(f"{shown(file)} line {number}: {row}")
         last = row["sha256"]
         yield row
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        with open_regular(path) as file:
-            number = 0
-            while line := file.readline(MAX_LINE):
-                number += 1
-                yield number, line
-    except OSError as error:
-        raise StateError(f"cannot read {shown(path)}: {error.strerror}") from error
 
 
 def _checked(line: bytes, number: int, last: str) -> dict[str, Any] | str:

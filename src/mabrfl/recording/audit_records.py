@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
-from mabrfl.recording.audit import DECISIONS, valid_rows
+from mabrfl.recording.audit import valid_rows
 from mabrfl.recording.record import RoundRecord
 from mabrfl.rng import ClientId
 from mabrfl.updates import Verdict
@@ -26,13 +27,15 @@ def verdict_of(row: Mapping[str, Any]) -> Verdict | None:
         kind == "accepted",
         str(row.get("reason")),
         evidence if isinstance(evidence, dict) else {},
-        float(credit) if isinstance(credit, int | float) else 1.0,
+        float(credit) if _is_number(credit) else 1.0,
     )
 
 
 def records_of_audit(rows: Iterable[Mapping[str, Any]]) -> list[RoundRecord]:
     """Return one record per round with valid rows; accuracies are NaN, since the audit does not have them."""
-    decisions = [row for row in valid_rows(rows) if row.get("kind") in DECISIONS]
+    decisions = [
+        row for row in valid_rows(rows) if row.get("kind") in ("reply", "round") and isinstance(row.get("round"), int)
+    ]
     reputation: dict[ClientId, tuple[float, float]] = {}
     records = []
     for number, group in groupby(decisions, key=lambda row: row.get("round")):
@@ -67,6 +70,10 @@ def records_of_audit(rows: Iterable[Mapping[str, Any]]) -> list[RoundRecord]:
 def _pair(value: Any) -> tuple[float, float] | None:
     """Return B and M; None for anything else that a line may hold."""
     numbers = value if isinstance(value, list) else []
-    if len(numbers) != 2 or not all(isinstance(number, int | float) for number in numbers):
+    if len(numbers) != 2 or not all(map(_is_number, numbers)):
         return None
     return float(numbers[0]), float(numbers[1])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,8 @@ class Checkpoint:
         The saved state; None if every checkpoint was refused.
     round
         The last finished round; 0 without a state.
+    config_hash
+        The configuration that it was saved with.
     notes
         One line for each checkpoint that was refused, newest first: which file, what was expected, what it has.
     """
@@ -54,6 +56,7 @@ class Checkpoint:
     state: dict[str, Any] | None
     round: int
     notes: tuple[str, ...] = ()
+    config_hash: str = ""
 
 
 def save_checkpoint(folder: Path | str, state: Mapping[str, Any], *, round: int, config_hash: str) -> None:
@@ -109,7 +112,9 @@ def save_checkpoint(folder: Path | str, state: Mapping[str, Any], *, round: int,
     _tidy(folder, round)
 
 
-def load_checkpoint(folder: Path | str, *, config_hash: str, before: int | None = None) -> Checkpoint | None:
+def load_checkpoint(
+    folder: Path | str, *, config_hash: str, before: int | None = None, earlier: Collection[str] = ()
+) -> Checkpoint | None:
     """Return the newest checkpoint that is complete and belongs to this configuration.
 
     Parameters
@@ -120,6 +125,8 @@ def load_checkpoint(folder: Path | str, *, config_hash: str, before: int | None 
         Of the run that continues.
     before
         Only look at checkpoints of earlier rounds than this.
+    earlier
+        Hashes of other configurations whose checkpoints can be used as well.
 
     Returns
     -------
@@ -133,7 +140,8 @@ def load_checkpoint(folder: Path | str, *, config_hash: str, before: int | None 
         if before is not None and number >= before:
             continue
         try:
-            return Checkpoint(_load(folder, number, config_hash), number, tuple(notes))
+            state, saved_with = _load(folder, number, (config_hash, *earlier))
+            return Checkpoint(state, number, tuple(notes), saved_with)
         except StateError as error:
             notes.append(f"checkpoint of round {number} refused: {error}")
     return Checkpoint(None, 0, tuple(notes)) if notes else None
@@ -201,10 +209,11 @@ def _tidy(folder: Path, newest: int) -> None:
         path.unlink(missing_ok=True)
 
 
-def _load(folder: Path, number: int, config_hash: str) -> dict[str, Any]:
+def _load(folder: Path, number: int, hashes: Sequence[str]) -> tuple[dict[str, Any], str]:
     data_path, document_path = _paths(folder, number)
     document = _document(document_path)
-    for key, expected in (("config_hash", config_hash), ("round", number)):
+    hash_in_file = str(document["config_hash"])
+    for key, expected in (("config_hash", hash_in_file if hash_in_file in hashes else hashes[0]), ("round", number)):
         if document[key] != expected:
             raise StateError(f"{document_path.name}: expected {key} {expected}, got {document[key]}")
     data_file = document["data"]
@@ -226,7 +235,7 @@ def _load(folder: Path, number: int, config_hash: str) -> dict[str, Any]:
         raise StateError(f"{document_path.name}: nested too deeply") from error
     if not isinstance(state, dict):
         raise StateError(f"{document_path.name}: expected a table as the state, got a {type(state).__name__}")
-    return state
+    return state, hash_in_file
 
 
 def _document(path: Path) -> dict[str, Any]:

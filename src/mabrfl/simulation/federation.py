@@ -230,6 +230,6 @@ def make_shards(
                 num_classes=dataset.num_classes,
                 rng=generator(seed, "poison", client),
             )
-            poisoned = {"poisoned_inputs": inputs, "poisoned_labels": labels}
+            poisoned = {"poisoned_inputs": inputs, "poisoned_labels": labels, "constraint": attack.constraint}
         shards.append(Shard(indices=indices, **poisoned))
     return shards

@@ -37,11 +37,14 @@ class Shard:
         Inputs for training on poisoned data, a row per index; ``None`` for the same inputs.
     poisoned_labels
         Labels for training on poisoned data; ``None`` for the same labels.
+    constraint
+        Weight of the distance to the global model in the loss on poisoned data.
     """
 
     indices: NDArray[np.int64]
     poisoned_inputs: Array | None = None
     poisoned_labels: NDArray[np.int64] | None = None
+    constraint: float = 0.0
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -169,6 +172,7 @@ def train_client(
     examples: NDArray[np.int64] | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     channels_last: bool = False,
+    constraint: float = 0.0,
 ) -> None:
     """Train a model, in place, on one client's data with cross-entropy.
 
@@ -190,6 +194,8 @@ def train_client(
     channels_last
         Store images channels last, which makes convolutions on CPUs much faster; the caller does the same for
         the model.
+    constraint
+        c: the loss is (1 - c) times the cross-entropy plus c times the distance to the first weights.
 
     Notes
     -----
@@ -200,6 +206,7 @@ def train_client(
     optimizer = make_optimizer(model, options) if optimizer is None else optimizer
     device = next(model.parameters()).device
     rng = generator(seed, "train", round, client)
+    start = [parameter.detach().clone() for parameter in trainable(model)] if constraint else []
     with seeded(seed, "dropout", round, client, device=device):
         model.train()
         for positions in batches(len(examples), options, rng, join_single=_has_batch_norm(model)):
@@ -208,8 +215,17 @@ def train_client(
             target = torch.from_numpy(labels.take(chosen)).to(device)
             optimizer.zero_grad()
             loss = F.cross_entropy(model(batch), target)
+            if constraint:
+                loss = (1 - constraint) * loss + constraint * _distance(trainable(model), start)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
+
+
+def _distance(parameters: list[Tensor], start: list[Tensor]) -> Tensor:
+    """Return the Euclidean distance of the parameters from these values; its gradient is 0 where it is 0."""
+    apart = [(parameter - first).flatten() for parameter, first in zip(parameters, start, strict=True)]
+    distance: Tensor = torch.linalg.vector_norm(torch.cat(apart))
+    return distance
 
 
 def _has_batch_norm(model: nn.Module) -> bool:

@@ -107,7 +107,8 @@ class Trainer:
         board = self._board
         position = int(board.order.array[number])
         client = int(board.clients.array[position])
-        inputs, labels, examples = self._data(client, poisoned=bool(board.poisoned.array[position]))
+        poisoned = bool(board.poisoned.array[position])
+        inputs, labels, examples = self._data(client, poisoned=poisoned)
         self._load_model()
         self._load_optimizer(client)
         train_client(
@@ -121,6 +122,7 @@ class Trainer:
             examples=examples,
             optimizer=self._optimizer,
             channels_last=self._channels_last,
+            constraint=self._shards[client].constraint if poisoned else 0.0,
         )
         row = board.updates.array[position]
         flatten(self._parameters, out=row)
