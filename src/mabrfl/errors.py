@@ -14,6 +14,9 @@ EXTRAS = {
     "matplotlib": ("matplotlib", "sim"),
     "jinja2": ("Jinja2", "sim"),
     "pandas": ("pandas", "frames"),
+    "tensorboard": ("TensorBoard", "tensorboard"),
+    "mlflow": ("MLflow", "mlflow"),
+    "wandb": ("Weights & Biases", "wandb"),
     "flwr": ("Flower", "flower"),
     "ray": ("Ray", "simulation"),
 }

@@ -52,7 +52,6 @@ def test_packed_results_give_the_same_table_as_their_folder(mabrfl: Callable[...
         assert mabrfl("table", "results/small.json.gz", *options).out == mabrfl("table", "small", *options).out
 
 
-@pytest.mark.usefixtures("sweep")
 def test_table_per_run_has_a_line_for_each_run(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
     write_sweep(tmp_path / "s", [({"defense": "krum", "seed": seed}, 90.0 + seed) for seed in (0, 1)])
     lines = mabrfl("table", "s", "--format", "csv", "--per-run").out.splitlines()
@@ -61,6 +60,7 @@ def test_table_per_run_has_a_line_for_each_run(mabrfl: Callable[..., Any], tmp_p
     assert (refused.code, "write --format csv --per-run" in refused.err) == (2, True)
 
 
+@pytest.mark.usefixtures("sweep")
 def test_table_goes_into_a_file_as_a_whole(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
     done = mabrfl("table", "small", "--format", "csv", "--out", "new/table.csv")
     assert (done.code, done.out) == (0, "")

@@ -20,6 +20,7 @@ from mabrfl.config.toml import parse_toml
 from mabrfl.errors import ConfigError, OutputError
 from mabrfl.recording.folder import CONFIG, shown
 from mabrfl.recording.ownership import reserved
+from mabrfl.runs.trackers import check_tracker
 
 if TYPE_CHECKING:
     from mabrfl.simulation.simulator import Simulation
@@ -112,6 +113,10 @@ def run(  # the options document themselves
             rich_help_panel=_WHERE,
         ),
     ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="tensorboard, mlflow or wandb; repeatable.", rich_help_panel=_WHERE),
+    ] = None,
     save_model: Annotated[
         bool,
         typer.Option("--save-model", help="Write the final model: model.safetensors.", rich_help_panel=_WHERE),
@@ -147,7 +152,7 @@ def run(  # the options document themselves
         out,
         quiet=quiet,
         plots=not no_plots,
-        observers=observe or (),
+        observers=[*(observe or ()), *map(check_tracker, track or ())],
         force=force,
         resume=resume,
         checkpoint_every=checkpoint_every,
