@@ -1,12 +1,14 @@
 """A server app that is killed at a chosen write, over and over, each time in a process of its own.
 
-Run as a script: ``flower_killing.py FOLDER [POINT,POINT ...]``. Without points, it is killed once at every write there
-is. With them, each is one story: killed at the first point, started again, killed at the second, and so on, and at last
-run to its end. Prints one line of JSON per story: its points, and what came out (:func:`outcome`).
+Run as a script: ``flower_killing.py FOLDER STEP [POINT,POINT ...]``. Without points, it is killed once at every write
+there is, or at every STEP-th. With them, each is one story: killed at the first point, started again, killed at the
+second, and so on, and at last run to its end. Prints one line of JSON per story: its points, and what came out
+(:func:`outcome`).
 """
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import logging
@@ -100,13 +102,17 @@ def _die_at(point: int) -> None:
         setattr(os, name, counted(name))
 
 
-def main(folder: Path, stories: list[list[int]]) -> None:
+def main(folder: Path, step: int, stories: list[list[int]]) -> None:
     """See the module."""
-    internals.available()  # once here, and not again in every child
+    # Once here, and not again in every child.
+    internals.available()
+    MabRflStrategy("paper")
+    gc.freeze()
+    os.fsync = lambda file: None  # what a process has written survives its end
     every = not stories
-    point = 0
+    point = 1 - step
     while every or stories:
-        point += 1
+        point += step
         points = [point] if every else stories.pop(0)
         place, result = folder / f"state-{point}", folder / f"result-{point}"
         survived = [_in_a_process(place, each, result) for each in points]
@@ -117,4 +123,4 @@ def main(folder: Path, stories: list[list[int]]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [[int(number) for number in story.split(",")] for story in sys.argv[2:]])
+    main(Path(sys.argv[1]), int(sys.argv[2]), [[int(number) for number in story.split(",")] for story in sys.argv[3:]])

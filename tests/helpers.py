@@ -23,6 +23,8 @@ def make_cohort(
     *,
     num_examples: ArrayLike | None = None,
     layout: Layout | None = None,
+    global_weights: Floats | None = None,
+    root_update: Floats | None = None,
 ) -> Cohort:
     """Return a read-only cohort in canonical order (numbers before words, each ascending).
 
@@ -45,6 +47,8 @@ def make_cohort(
         population=len(rows) if population is None else population,
         seed=seed,
         layout=layout,
+        global_weights=global_weights,
+        root_update=root_update,
     )
 
 

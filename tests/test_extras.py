@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import tomllib
 
 import pytest
@@ -38,6 +40,17 @@ print(len(strategy.defense.reputation))
 """
 
 
+COMMANDS = """
+import contextlib, io, json, os, sys
+from mabrfl.cli.main import main
+
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = main(arguments)
+    print(json.dumps([code, out.getvalue(), err.getvalue(), sorted(os.listdir())]))
+"""
+
+
 def own_loop() -> str:
     """The README's loop for a server of one's own."""
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
@@ -57,41 +70,41 @@ def test_the_flower_strategy_and_the_audit_need_nothing_of_the_simulator(tmp_pat
     assert "lines, unbroken" in verified.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "shown"),
-    [
-        (["--help"], "Run a federation, show it live, and record it."),
-        (["list"], "mnist-cnn-small"),
-        (["table", FIGURE], "97.63 ± 0.22"),
-        (["data", "check", "digits"], "the data set 'digits' needs scikit-learn: pip install 'mabrfl[sim]'"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
-def test_commands_that_need_no_optional_package_work_without_them(tmp_path, arguments, shown):
-    assert shown in run_without(tmp_path, EXTRAS, ["-m", "mabrfl", *arguments], check=False).stdout
+def commands_without(folder, commands):
+    """Call these commands in one process; return the exit code, both outputs and the files there after each."""
+    run = run_without(folder, EXTRAS, ["-c", COMMANDS, json.dumps([shlex.split(command) for command in commands])])
+    return dict(zip(commands, map(json.loads, run.stdout.splitlines()), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["run"], NEEDS_TORCH),
-        (["sweep", "two.toml"], NEEDS_TORCH),
-        (["demo"], "the demo needs torch: pip install 'mabrfl[sim]'"),
-        (["plot", FIGURE], "a picture needs matplotlib: pip install 'mabrfl[sim]'"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
-def test_a_command_that_needs_more_says_which_extra_and_leaves_nothing_behind(tmp_path, arguments, message):
+def test_commands_that_need_no_optional_package_work_without_them(tmp_path):
+    shown = {
+        "--help": "Run a federation, show it live, and record it.",
+        "list": "mnist-cnn-small",
+        f"table {FIGURE}": "97.63 ± 0.22",
+        "data check digits": "the data set 'digits' needs scikit-learn: pip install 'mabrfl[sim]'",
+    }
+    for command, (_, out, _, _) in commands_without(tmp_path, shown).items():
+        assert shown[command] in out
+
+
+def test_a_command_that_needs_more_says_which_extra_and_leaves_nothing_behind(tmp_path):
     (tmp_path / "two.toml").write_text('name = "two"\n[base]\nrounds = 1\n[axes]\nseed = [0, 1]\n', encoding="utf-8")
-    run = run_without(tmp_path, EXTRAS, ["-m", "mabrfl", *arguments], check=False)
-    assert (run.returncode, run.stdout, run.stderr) == (EXIT_CODE, "", f"error: {message}\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["hook", "two.toml"]
+    messages = {
+        "run": NEEDS_TORCH,
+        "sweep two.toml": NEEDS_TORCH,
+        "demo": "the demo needs torch: pip install 'mabrfl[sim]'",
+        f"plot {FIGURE}": "a picture needs matplotlib: pip install 'mabrfl[sim]'",
+    }
+    assert commands_without(tmp_path, messages) == {
+        command: [EXIT_CODE, "", f"error: {message}\n", ["hook", "two.toml"]] for command, message in messages.items()
+    }
 
 
-@pytest.mark.parametrize("code", ["mabrfl.Simulation", "mabrfl.simulate(mabrfl.RunConfig())"])
-def test_the_simulator_from_python_says_which_extra_it_needs(tmp_path, code):
-    script = f"import mabrfl\ntry:\n    {code}\nexcept ImportError as error:\n    print(error)"
-    assert run_without(tmp_path, EXTRAS, ["-c", script]).stdout == f"{NEEDS_TORCH}\n"
+def test_the_simulator_from_python_says_which_extra_it_needs(tmp_path):
+    script = "import mabrfl\n"
+    for code in ("mabrfl.Simulation", "mabrfl.simulate(mabrfl.RunConfig())"):
+        script += f"try:\n    {code}\nexcept ImportError as error:\n    print(error)\n"
+    assert run_without(tmp_path, EXTRAS, ["-c", script]).stdout == 2 * f"{NEEDS_TORCH}\n"
 
 
 def test_every_module_imports_or_says_which_extra_it_needs(tmp_path):

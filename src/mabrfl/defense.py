@@ -191,6 +191,8 @@ class Defense:
             seed=self.seed,
             reputation=self._reputation_of(intake.ids),
             layout=updates.layout,
+            global_weights=updates.global_weights,
+            root_update=updates.root_update,
         )
         decision = _checked(self.rule(cohort), cohort) if len(cohort) else None
         self._layout = layout
@@ -227,6 +229,8 @@ class Defense:
             None if counts is None else [counts[k] for k in kept],
             updates.dimension,
             updates.layout,
+            updates.global_weights,
+            updates.root_update,
         )
         return taken, (*progress.events, f"not-selected-ignored: {ignored}")
 

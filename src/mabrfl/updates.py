@@ -89,6 +89,10 @@ class Updates:
     layout
         The layers of the model in the order of a row, for rules that look at layers. Its size must be that of the
         matrix; for a sequence it is the ``dimension``, if that is left out.
+    global_weights
+        The global model that the clients started from, for rules that look at models.
+    root_update
+        The update of the server's own training on its root data, for rules that compare with it.
     """
 
     ids: Sequence[ClientId]
@@ -96,6 +100,8 @@ class Updates:
     num_examples: Sequence[float] | NDArray[Any] | None = None
     dimension: int | None = None
     layout: Layout | None = None
+    global_weights: Floats | None = None
+    root_update: Floats | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", [as_client_id(client) for client in self.ids])
@@ -105,9 +111,21 @@ class Updates:
             raise ValueError(f"one count per row: got {len(self.num_examples)} counts for {len(self.ids)} rows")
         if self.layout is not None:
             self._check_layout(self.layout.size)
+        for name in ("global_weights", "root_update"):
+            if (vector := getattr(self, name)) is not None:
+                self._check_vector(name, vector)
+
+    @property
+    def _width(self) -> int | None:
+        return self.matrix.shape[1] if isinstance(self.matrix, np.ndarray) and self.matrix.ndim == 2 else None
+
+    def _check_vector(self, name: str, vector: Any) -> None:
+        width = self._width if self.dimension is None else self.dimension
+        if np.shape(vector) != (width,) and width is not None:
+            raise ConfigError(f"{name} must be a vector of {width} numbers, as the updates are; got {np.shape(vector)}")
 
     def _check_layout(self, size: int) -> None:
-        width = self.matrix.shape[1] if isinstance(self.matrix, np.ndarray) and self.matrix.ndim == 2 else None
+        width = self._width
         if width is None and self.dimension is None:
             object.__setattr__(self, "dimension", size)
         for thing, length in (("the matrix", width), ("dimension", self.dimension)):
@@ -166,6 +184,8 @@ class Cohort:
         ``{id: (B, M)}`` of every client known to the defense, as before this round.
     layout
         The layers of the model, if the server knows them.
+    global_weights, root_update
+        See :class:`Updates`; None if the server does not pass them on.
     """
 
     ids: tuple[ClientId, ...]
@@ -177,6 +197,8 @@ class Cohort:
     seed: int = 0
     reputation: Mapping[ClientId, tuple[float, float]] = field(default_factory=dict)
     layout: Layout | None = None
+    global_weights: Floats | None = None
+    root_update: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

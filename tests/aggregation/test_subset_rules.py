@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from helpers import make_cohort, random_cohorts, rejected_rows, step_of
-from mabrfl.aggregation import CAF, CGE, MDA, SMEA, Bulyan, Krum, Meamed, MedianOfMeans, MoNNA
+from mabrfl.aggregation import CAF, CGE, MDA, SMEA, Aksel, Bulyan, Krum, Meamed, MedianOfMeans, MoNNA
 from mabrfl.aggregation.minimum_diameter import minimum_diameter
 from mabrfl.errors import ConfigError, QuorumError
 
@@ -231,6 +231,14 @@ def test_cge_is_the_mean_of_the_n_f_shortest() -> None:
     decision = CGE(num_malicious=2)(cohort)
     close(cohort, decision, [2 / 3, -2 / 3])
     assert rejected_rows(cohort, decision) == {0, 3}
+
+
+def test_aksel_is_the_mean_of_the_n_f_nearest_to_the_median() -> None:
+    """Boussetta et al.: the pivot is the coordinate-wise median, whose breakdown point the rule inherits."""
+    for cohort, f in random_cohorts(30):
+        far = np.linalg.norm(cohort.matrix - np.median(cohort.matrix, axis=0), axis=1)
+        nearest = np.argsort(far, kind="stable")[: len(cohort) - f]
+        close(cohort, Aksel(num_malicious=f)(cohort), cohort.matrix[nearest].mean(axis=0))
 
 
 def test_median_of_means_stays_within_the_bound_of_the_paper() -> None:

@@ -29,7 +29,7 @@ from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sweep_file import load_sweep, parse_sweep
 from waiting import HANGS, wait_until
 
-importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
+pytestmark = pytest.mark.usefixtures("ready_to_fork")
 
 TEXT = """
 name = "tiny"

@@ -1,4 +1,4 @@
-"""Every attack against every defense, over several rounds: without training, so that it is quick.
+"""Attacks against defenses, over several rounds: without training, so that it is quick.
 
 The clients' updates are random, alike as honest ones are; the stages of the round, the defenses and the attacks
 are the real ones.
@@ -14,6 +14,7 @@ import pytest
 from mabrfl import catalog
 from mabrfl.catalog import BUILT_IN
 from mabrfl.config import RunConfig, resolve
+from mabrfl.layout import Layout
 from mabrfl.rng import generator
 from mabrfl.simulation.federation import Federation, choose_attackers
 from mabrfl.simulation.round import run_round
@@ -36,7 +37,7 @@ class RandomEngine:
     """Trains in no time: an update is a common course and noise; on poisoned data, the way back."""
 
     dimension = WIDTH
-    layout = None
+    layout = Layout({"first.weight": (10, 10), "first.bias": (10,), "last.weight": (10, 4)})
     initial_weights = np.zeros(WIDTH, np.float32)
     initial_buffers = np.zeros(0, np.float32)
 
@@ -64,7 +65,8 @@ def rounds_of(attack: str, share: float, **defense: str) -> list[Any]:
     shield = defense_of(resolve(config))
     liars = choose_attackers(CLIENTS, int(CLIENTS * share), seed=0) if attack != "none" else frozenset()
     engine: Any = RandomEngine()
-    federation = Federation(engine, attackers=liars, seed=0, num_examples=[10] * CLIENTS)
+    has_root = "root-data" in BUILT_IN["defenses"][defense["defense"]].needs
+    federation = Federation(engine, attackers=liars, seed=0, num_examples=[10] * CLIENTS, has_root=has_root)
     enemy, model, records = catalog.build_attack(attack), federation.initial_model(), []
     for number in range(1, ROUNDS + 1):
         model, record = run_round(number, model, federation, shield, enemy)
@@ -79,10 +81,11 @@ def get_through(attack, share, **defense):
         assert len(record.selected) <= CLIENTS
 
 
-@pytest.mark.parametrize("defense", DEFENSES, ids=lambda chosen: "-".join(chosen.values()))
-@pytest.mark.parametrize("attack", BUILT_IN["attacks"])
-def test_every_attack_and_every_defense_get_through_their_rounds(defense, attack):
-    get_through(attack, 0.48, **defense)
+@pytest.mark.parametrize(("place", "defense"), list(enumerate(DEFENSES)), ids=str)
+def test_a_fifth_of_all_pairs_of_attacks_and_defenses_get_through_their_rounds(place, defense):
+    """Each attack meets several defenses and each defense several attacks; the slow test below has all pairs."""
+    for attack in list(BUILT_IN["attacks"])[place % 5 :: 5]:
+        get_through(attack, 0.48, **defense)
 
 
 @pytest.mark.parametrize("defense", DEFENSES, ids=lambda chosen: "-".join(chosen.values()))
@@ -101,5 +104,5 @@ def test_every_attack_gets_through_with_no_few_and_more_attackers(attack):
 @pytest.mark.parametrize("defense", DEFENSES, ids=lambda chosen: "-".join(chosen.values()))
 @pytest.mark.parametrize("attack", BUILT_IN["attacks"])
 def test_every_attack_and_every_defense_get_through_at_every_share(defense, attack):
-    for share in (0.0, 0.1, 0.3):
+    for share in (0.0, 0.1, 0.3, 0.48):
         get_through(attack, share, **defense)

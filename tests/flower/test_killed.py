@@ -17,9 +17,10 @@ LEAST = 50
 """Writes of a run, at the least: fewer, and the count of them has broken."""
 
 
-def stories(folder, *points):
+def stories(folder, *points, step=1):
     places = [str(Path(__file__).parent.parent), *[place for place in sys.path if place.endswith("src")]]
-    command = [sys.executable, flower_killing.__file__, str(folder), *[",".join(map(str, each)) for each in points]]
+    each = [",".join(map(str, story)) for story in points]
+    command = [sys.executable, flower_killing.__file__, str(folder), str(step), *each]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
@@ -42,10 +43,11 @@ def whole(tmp_path):
     return told
 
 
-def test_killed_at_any_write_it_goes_on_and_ends_the_same(tmp_path, whole):
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_killed_at_any_write_it_goes_on_and_ends_the_same(tmp_path, whole, step):
     (tmp_path / "killed").mkdir()
-    told = stories(tmp_path / "killed")
-    assert len(told) >= LEAST
+    told = stories(tmp_path / "killed", step=step)
+    assert len(told) * step >= LEAST
     assert wrong(told, whole) == {}
 
 

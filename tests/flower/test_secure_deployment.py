@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
-from flower_processes import ROOT
+from flower_processes import ROOT, wait_for
 from flower_secure import NODES, Secure
 from mabrfl.recording.checkpoint import newest_document
 
@@ -60,11 +59,11 @@ def _command(pid):
 
 
 def test_nobody_is_blamed_for_dying_and_reputations_stay_with_the_keys(secure):
+    state = secure.home / "dying"
     number = secure.submit(
-        app=STEADY, rounds=5, nodes=3, sleep=3.0, round_timeout=150.0, state_dir=str(secure.home / "dying")
+        app=STEADY, rounds=5, nodes=3, sleep=3.0, stuck="0 in round 2", round_timeout=150.0, state_dir=str(state)
     )
-    secure.after_round("dying", 1)
-    time.sleep(1)  # into round 2
+    wait_for("the first node's work in round 2", state.with_suffix(".stuck").exists, 600)
     secure.kill(secure.nodes[0])
     secure.after_round("dying", 2)
     os.killpg(secure.nodes[1].pid, signal.SIGTERM)

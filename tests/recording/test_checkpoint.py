@@ -202,7 +202,7 @@ def bomb(header: dict[str, Any]) -> bytes:
 
 ONE_BYTE = b'"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}'
 
-FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], Any], bytes | None]] = {
+FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], Any], bytes | Callable[[], bytes] | None]] = {
     "a missing key": (lambda document: document.pop("arrays"), None),
     "an extra key": (lambda document: document.update(code="print()"), None),
     "format true": (lambda document: document.update(format=True), None),
@@ -236,7 +236,7 @@ FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], Any], bytes | None]] = {
     ),
     "100,000 arrays": (
         lambda document: None,
-        bomb({str(n): {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for n in range(100_000)}),
+        lambda: bomb({str(n): {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for n in range(100_000)}),
     ),
 }
 
@@ -245,7 +245,7 @@ FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], Any], bytes | None]] = {
 def test_a_forgery_with_right_checksums_is_refused(tmp_path: Path, name: str) -> None:
     change, data = FORGERIES[name]
     folder = saved(tmp_path / "c", 1, 2)
-    forged(folder, 2, change, data)
+    forged(folder, 2, change, data() if callable(data) else data)
     found = loaded(folder)
     assert (found.round, len(found.notes)) == (1, 1), found.notes
     assert "\n" not in found.notes[0]

@@ -19,8 +19,6 @@ from mabrfl.recording import RoundRecord, read_summary
 from mabrfl.runs import Observer, RunResult, RunStart, run, simulate
 from mabrfl.runs.observers import HOOKS
 
-torch.set_num_threads(1)
-
 STUB = RunConfig(defense="fedavg", rounds=4, workers=1)
 
 OWN = '''
@@ -64,12 +62,6 @@ def mute():
     return Mute()
 '''
 WRITTEN = "4 rounds\nround 1\nround 2\nround 3\nround 4\n4 done\n"
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking git for the commit takes longer than a run."""
-    monkeypatch.setattr(sys.modules["mabrfl.recording.manifest"], "source_commit", lambda package: None)
 
 
 @pytest.fixture

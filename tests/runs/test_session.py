@@ -6,14 +6,12 @@ import json
 import os
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import killing
 from killing import (
@@ -34,8 +32,6 @@ from mabrfl.errors import OutputError, StateError
 from mabrfl.recording import RoundRecord, RunFolder
 from mabrfl.runs import RunStart, run
 from waiting import HANGS, wait_until
-
-torch.set_num_threads(1)
 
 STUB = RunConfig(defense="fedavg", rounds=4, workers=1)
 RUNS: dict[str, RunConfig] = {
@@ -66,12 +62,6 @@ KILLS, MANY_KILLS = 7, 55
 
 def stub(path: Path, build: Callable[..., Any] = StubSimulation, **settings: Any) -> Any:
     return run(STUB, path, build=build, **settings)
-
-
-@pytest.fixture(autouse=True)
-def _without_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking git for the commit takes longer than everything else here."""
-    monkeypatch.setattr(sys.modules["mabrfl.recording.manifest"], "source_commit", lambda package: None)
 
 
 @pytest.fixture
@@ -220,14 +210,12 @@ def test_a_kill_at_any_single_call_of_the_system_changes_nothing(
 
 
 @pytest.mark.usefixtures("quick")
-def test_rounds_torn_at_every_byte_of_the_last_record_cost_that_round_only(
-    tmp_path: Path, whole: dict[str, Any]
-) -> None:
+def test_rounds_torn_anywhere_in_the_last_record_cost_that_round_only(tmp_path: Path, whole: dict[str, Any]) -> None:
     interrupted_after(tmp_path / "run", 3)
     lines = (tmp_path / "run" / "rounds.jsonl").read_bytes().splitlines(keepends=True)
     assert len(lines) == 3
     kept = b"".join(lines[:2])
-    for size in range(len(lines[2])):
+    for size in [*range(0, len(lines[2]), 5), len(lines[2]) - 1]:
         path = tmp_path / f"torn-{size}"
         shutil.copytree(tmp_path / "run", path)
         (path / "rounds.jsonl").write_bytes(kept + lines[2][:size])

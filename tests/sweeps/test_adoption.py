@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -29,7 +27,7 @@ from mabrfl.sweeps.results import load_results
 from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sweep_file import Sweep, parse_sweep
 
-importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
+pytestmark = pytest.mark.usefixtures("ready_to_fork")
 
 TEXT = """
 name = "tiny"
@@ -54,16 +52,9 @@ def wanted() -> Sweep:
 def half(wanted: Sweep, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Packed results of which two cells of four are done."""
     place = tmp_path_factory.mktemp("half")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["mabrfl.recording.manifest"], "source_commit", lambda package: None)
-        run(wanted, place / "tiny", only=[wanted.cells[0], wanted.cells[2]])
+    run(wanted, place / "tiny", only=[wanted.cells[0], wanted.cells[2]])
     pack(place / "tiny", place / "tiny.json.gz")
     return place / "tiny.json.gz"
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["mabrfl.recording.manifest"], "source_commit", lambda package: None)
 
 
 def run(sweep: Sweep, results: Path, **settings: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from collections.abc import Iterable
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from killing import outcome
 from mabrfl.errors import ConfigError, DiskError, SweepError
@@ -21,9 +19,8 @@ from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sweep_file import Sweep, parse_sweep
 from mabrfl.sweeps.sweep_progress import Monitor, SweepProgress
 
-importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
+pytestmark = pytest.mark.usefixtures("ready_to_fork")
 
-torch.set_num_threads(1)
 
 TEXT = """
 [base]
@@ -65,8 +62,6 @@ def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "watched.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "watched", raising=False)
-    # Asking git for the commit takes longer than a run.
-    monkeypatch.setattr(sys.modules["mabrfl.recording.manifest"], "source_commit", lambda package: None)
 
 
 @pytest.fixture

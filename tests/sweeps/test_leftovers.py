@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from killing import ended, forked, outcome
 from mabrfl.errors import OutputError
@@ -21,9 +18,8 @@ from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sweep_file import Sweep, parse_sweep
 from mabrfl.sweeps.sweep_progress import SweepProgress
 
-importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
+pytestmark = pytest.mark.usefixtures("ready_to_fork")
 
-torch.set_num_threads(1)
 
 TEXT = """
 [base]
@@ -34,12 +30,6 @@ rounds = 2
 training.epochs = 1
 partition.sizes = [8, 16]
 """
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking git for the commit takes longer than a run."""
-    monkeypatch.setattr(sys.modules["mabrfl.recording.manifest"], "source_commit", lambda package: None)
 
 
 @pytest.fixture
@@ -69,17 +59,15 @@ def killed_at_replacement(number: int, wanted: Sweep, results: Path, **settings:
     return ended(forked(work)) == -signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    "name", ["config.toml", "manifest.json", "summary.json", "accuracy.png", "failed.json", "series.json"]
-)
 @pytest.mark.parametrize("rerun", [[], ["failed"]])
-def test_half_a_file_in_a_cells_folder_is_removed_and_the_cell_is_run(
-    wanted: Sweep, tmp_path: Path, name: str, rerun: list[Rerun]
+def test_half_files_in_a_cells_folder_are_removed_and_the_cell_is_run(
+    wanted: Sweep, tmp_path: Path, rerun: list[Rerun]
 ) -> None:
     folder = folder_of(tmp_path, wanted.cells[0].key)
     run(wanted, tmp_path, only=[])
     folder.mkdir(parents=True)
-    (folder / f".{name}-abc123").write_text("half of")
+    for name in ("config.toml", "manifest.json", "summary.json", "accuracy.png", "failed.json", "series.json"):
+        (folder / f".{name}-abc123").write_text("half of")
     progress = run(wanted, tmp_path, rerun=rerun)
     assert (progress.count("done"), progress.failed) == (1, [])
     assert sorted(os.listdir(folder)) == ["config.toml", "manifest.json", "rounds.jsonl", "summary.json"]

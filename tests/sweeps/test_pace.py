@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sweep_file import parse_sweep
 from mabrfl.sweeps.sweep_progress import Monitor, SweepProgress
 
-importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
+pytestmark = pytest.mark.usefixtures("ready_to_fork")
 
-torch.set_num_threads(1)
 
 TEXT = """
 [base]
@@ -38,9 +34,7 @@ class First(Monitor):
         self.unknown = progress.remaining().unknown
 
 
-def test_a_sweep_judges_by_all_rounds_measured_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Asking git for the commit takes longer than a run.
-    monkeypatch.setattr(sys.modules["mabrfl.recording.manifest"], "source_commit", lambda package: None)
+def test_a_sweep_judges_by_all_rounds_measured_in_its_folder(tmp_path: Path) -> None:
     for rounds, cell, unknown in ((2, 0, 1), (2, 1, 0), (3, 0, 0)):
         wanted, first = parse_sweep(TEXT.replace("rounds = 2", f"rounds = {rounds}").encode()), First()
         run_sweep(wanted, tmp_path, only=[wanted.cells[cell]], jobs=1, workers=1, monitor=first, start_method="fork")

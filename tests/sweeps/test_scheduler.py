@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from killing import InterruptAfter, Sitting, Trial, ended, forked, kill_at_random, outcome, recorded
 from mabrfl import runs
@@ -30,9 +28,8 @@ from mabrfl.sweeps.sweep_file import Sweep, parse_sweep
 from mabrfl.sweeps.sweep_progress import Monitor, RunningCell, SweepProgress
 from waiting import HANGS, Clock, wait_until
 
-importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
+pytestmark = pytest.mark.usefixtures("ready_to_fork")
 
-torch.set_num_threads(1)
 
 BASE = """
 [base]
@@ -78,12 +75,6 @@ class Misfortune:
         print("said by a rule")
         return Decision(weights=np.full(len(cohort), 1 / len(cohort)))
 '''
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking git for the commit takes longer than a run."""
-    monkeypatch.setattr(sys.modules["mabrfl.recording.manifest"], "source_commit", lambda package: None)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sweep_file import Sweep, load_sweep
 from mabrfl.sweeps.sweep_progress import SweepProgress
 
-importlib.import_module("mabrfl.sweeps.preload")  # what is forked from here need not import it
+pytestmark = pytest.mark.usefixtures("ready_to_fork")
 
 TEXT = """
 name = "tiny"
@@ -61,7 +62,6 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(sys.modules["mabrfl.recording.manifest"], "source_commit", lambda package: None)
 
     def write(name: str, text: str) -> None:
         (tmp_path / f"{name}.py").write_text(text)
@@ -72,21 +72,44 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str
     return write
 
 
+FILES = {
+    "tiny.toml": TEXT,
+    "stale_helper.py": HELPER,
+    "stale_rule.py": RULE,
+    "other_rule.py": RULE.replace("from stale_helper import scale", "scale = np.asarray"),
+    "unrelated.py": "x = 1\n",
+}
+"""A sweep file and rules of a user's own."""
+
+
 @pytest.fixture
 def place(tmp_path: Path, write: Callable[[str, str], None]) -> Path:
-    """A folder with a sweep file and rules of a user's own."""
-    (tmp_path / "tiny.toml").write_text(TEXT)
-    write("stale_helper", HELPER)
-    write("stale_rule", RULE)
-    write("other_rule", RULE.replace("from stale_helper import scale", "scale = np.asarray"))
-    write("unrelated", "x = 1\n")
+    """A folder with these files."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of the sweep, by a process that has imported these rules and ends."""
+    place = tmp_path_factory.mktemp("finished")
+    for name, text in FILES.items():
+        (place / name).write_text(text)
+
+    def work() -> None:
+        os.chdir(place)
+        sys.path.insert(0, str(place))
+        assert run(place).count("done") == 3
+
+    assert ended(forked(work)) == 0
+    return place / "runs"
+
+
 @pytest.fixture
-def finished(place: Path) -> Path:
-    """That folder after the sweep."""
-    assert run(place).count("done") == 3
+def finished(place: Path, results: Path) -> Path:
+    """The folder after the sweep."""
+    shutil.copytree(results, place / "runs")
     return place
 
 

@@ -249,6 +249,7 @@ OTHERWISE: dict[str, Any] = {
     "rounds": 31,
     "seed": 1,
     "assumed_malicious": 1,
+    "before": "nnm",
     "training.epochs": 4,
     "training.batch_size": 17,
     "training.optimizer": "sgd",
@@ -266,7 +267,7 @@ OTHERWISE: dict[str, Any] = {
     "partition.dominant": "balanced",
 }
 NO_EFFECT = {"workers", "device", "allow_majority"}
-SECTIONS = {"training", "partition", "defense_options", "selector_options", "attack_options"}
+SECTIONS = {"training", "partition", "before_options", "defense_options", "selector_options", "attack_options"}
 
 
 def identity(**settings: Any) -> str:
@@ -276,7 +277,7 @@ def identity(**settings: Any) -> str:
 @pytest.mark.parametrize("key", sorted(set(known_keys()) - NO_EFFECT - SECTIONS))
 def test_any_other_setting_is_another_cell(key: str) -> None:
     assert key in OTHERWISE, f"say here what else '{key}' could be"
-    extra = {"training.optimizer": "sgd"} if key == "training.momentum" else {}
+    extra = {"training.momentum": {"training.optimizer": "sgd"}, "before": {"defense": "krum"}}.get(key, {})
     assert identity(**extra, **{key: OTHERWISE[key]}) != identity(**extra)
 
 

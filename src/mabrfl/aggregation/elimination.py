@@ -1,4 +1,4 @@
-"""CGE and MoNNA: the mean of n - f updates, those of least norm, or those nearest to one of them."""
+"""CGE, MoNNA and Aksel: the mean of n - f updates, those of least norm, or those nearest to a point."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mabrfl import vectors
+from mabrfl.aggregation.coordinatewise import median
 from mabrfl.aggregation.kept_clients import marked, mean_of_kept
 from mabrfl.checks import check_whole, quorum
 from mabrfl.updates import Cohort, Decision
@@ -85,3 +87,36 @@ class MoNNA:
         count = len(cohort) - cohort.expected_malicious(self.num_malicious)
         kept = marked(len(cohort), np.argsort(far, kind="stable")[:count])
         return mean_of_kept(kept, scores={"distance": distances[pivot]}, events=events, facts={"pivot": pivot})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aksel:
+    """Aksel (Boussetta et al., OPODIS 2020): the mean of the n - f updates nearest to the coordinate-wise median.
+
+    Needs n > 2f. The f farthest are reported as outliers. Of equal distances the lower index in canonical order counts
+    as the nearer.
+
+    Parameters
+    ----------
+    num_malicious
+        Bound on the malicious clients of the whole population; f is the cohort's share of it.
+    strict
+        Raise :class:`~mabrfl.errors.QuorumError` instead of recording an event unless n > 2f.
+    """
+
+    num_malicious: int
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        check_whole("Aksel num_malicious", self.num_malicious)
+
+    def __call__(self, cohort: Cohort, /) -> Decision:
+        """Average the neighbours of the median."""
+        events = quorum("aksel", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
+        pivot = vectors.coordinatewise(cohort.matrix, median)
+        across = vectors.products(cohort.matrix, pivot, cohort.norms)
+        square = float(vectors.row_norms(pivot[None])[0]) ** 2
+        far = np.sqrt(np.clip(cohort.norms**2 - 2 * across + square, 0, None))
+        count = len(cohort) - cohort.expected_malicious(self.num_malicious)
+        kept = marked(len(cohort), np.argsort(far, kind="stable")[:count])
+        return mean_of_kept(kept, scores={"distance": far}, events=events)

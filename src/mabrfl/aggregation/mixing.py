@@ -76,6 +76,8 @@ class MixedCohort(Cohort):
             seed=source.seed,
             reputation=source.reputation if own_rows else {},
             layout=source.layout,
+            global_weights=source.global_weights,
+            root_update=source.root_update,
             gram=inner,
         )
 

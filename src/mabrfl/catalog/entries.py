@@ -73,10 +73,29 @@ _DEFENSES: Mapping[str, Entry] = {
     "smea": Entry(target="mabrfl.aggregation.covariance:SMEA", label="SMEA", needs=_COUNT),
     "caf": Entry(target="mabrfl.aggregation.covariance:CAF", label="CAF", needs=_COUNT),
     "monna": Entry(target="mabrfl.aggregation.elimination:MoNNA", label="MoNNA", needs=_COUNT),
+    "aksel": Entry(target="mabrfl.aggregation.elimination:Aksel", label="Aksel", needs=_COUNT),
     "cge": Entry(target="mabrfl.aggregation.elimination:CGE", label="CGE", needs=_COUNT),
     "median-of-means": Entry(
         target="mabrfl.aggregation.median_of_means:MedianOfMeans", label="Median of means", needs=_COUNT
     ),
+    "weighted-median": Entry(target="mabrfl.aggregation.weighted_coordinates:WeightedMedian", label="Weighted median"),
+    "weighted-trimmed-mean": Entry(
+        target="mabrfl.aggregation.weighted_coordinates:WeightedTrimmedMean",
+        label="Weighted trimmed mean",
+        needs=_COUNT,
+    ),
+    "robust-learning-rate": Entry(
+        target="mabrfl.aggregation.learning_rates:RobustLearningRate", label="RLR", needs=_COUNT
+    ),
+    "noisy-norm-bound": Entry(target="mabrfl.aggregation.noisy_bound:NoisyNormBound", label="Norm bound + noise"),
+    "flame": Entry(target="mabrfl.aggregation.flame:FLAME", label="FLAME", needs=("model",)),
+    "signguard": Entry(target="mabrfl.aggregation.signguard:SignGuard", label="SignGuard"),
+    "rflbat": Entry(target="mabrfl.aggregation.rflbat:RFLBAT", label="RFLBAT"),
+    "lasa": Entry(target="mabrfl.aggregation.lasa:LASA", label="LASA", needs=("layers",)),
+    "alignins": Entry(target="mabrfl.aggregation.alignins:AlignIns", label="AlignIns", needs=("model",)),
+    "lfighter": Entry(target="mabrfl.aggregation.lfighter:LFighter", label="LFighter", needs=("layers",)),
+    "fldetector": Entry(target="mabrfl.aggregation.fldetector:FLDetector", label="FLDetector"),
+    "fltrust": Entry(target="mabrfl.aggregation.fltrust:FLTrust", label="FLTrust", needs=("root-data",)),
     "foolsgold": Entry(target="mabrfl.aggregation.foolsgold:FoolsGold", label="FoolsGold"),
     "similarity-probe": Entry(
         target="mabrfl.aggregation.averaging:SimilarityProbe",

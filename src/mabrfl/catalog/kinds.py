@@ -24,6 +24,7 @@ NEEDS: Mapping[str, str] = {
     "truth": "to know who attacks",
     "root-data": "clean data at the server",
     "layers": "the layout of the model",
+    "model": "the global model",
 }
 """Every value that :attr:`Entry.needs` may have, in words."""
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from mabrfl.cli import run as run_command
 from mabrfl.cli.execution import execute
-from mabrfl.cli.once import whole_number
+from mabrfl.cli.once import INTEGER
 from mabrfl.cli.run_summary import comparison, show_interruption
 from mabrfl.cli.stopping import Stopped
 from mabrfl.config import load_config, resolve
@@ -33,8 +33,8 @@ SCENE: dict[str, Any] = {"dataset": "digits", "attack": "ipm", "attackers": 0.3}
 def demo(
     out: Annotated[Path | None, typer.Option(help="Folder for the results (default: a new one in runs/).")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the results in --out.")] = False,
-    rounds: Annotated[int, typer.Option(parser=whole_number, metavar="INTEGER", help="How many rounds.")] = 30,
-    seed: Annotated[int, typer.Option(parser=whole_number, metavar="INTEGER", help="Root of all randomness.")] = 0,
+    rounds: Annotated[int, typer.Option(**INTEGER, help="How many rounds.")] = 30,
+    seed: Annotated[int, typer.Option(**INTEGER, help="Root of all randomness.")] = 0,
 ) -> None:
     """Show MAB-RFL against FedAvg: embedded data, no network, 30 % attackers, well under 90 seconds."""
     with nullcontext(out) if out is not None else reserved(Path("runs") / "demo") as folder:

@@ -48,6 +48,10 @@ def whole_number(text: str | int) -> int:
     return int(text)
 
 
+INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
+"""What ``typer.Option`` needs for one."""
+
+
 def share_or_count(text: str) -> int | float:
     """Parse ``0.3`` or ``30%`` as a share, and ``15`` as a count."""
     if re.fullmatch(r"[+-]?[0-9]{1,30}", text):

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from mabrfl.cli.execution import default_folder, execute
-from mabrfl.cli.once import share_or_count, whole_number
+from mabrfl.cli.once import INTEGER, share_or_count
 from mabrfl.cli.run_summary import show_interruption, show_run, warnings
 from mabrfl.cli.stopping import Stopped, importing
 from mabrfl.config import ResolvedConfig, RunConfig, load_config, resolve
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mabrfl.simulation.simulator import Simulation
 
 _WHAT, _HOW, _WHERE = "What to run", "How", "Where"
-_INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
 
 
 def build_simulation(config: RunConfig) -> Simulation:
@@ -77,9 +76,9 @@ def run(  # the options document themselves
             rich_help_panel=_WHAT,
         ),
     ] = None,
-    clients: Annotated[int | None, typer.Option(**_INTEGER, help="How many clients.", rich_help_panel=_HOW)] = None,
-    rounds: Annotated[int | None, typer.Option(**_INTEGER, help="How many rounds.", rich_help_panel=_HOW)] = None,
-    seed: Annotated[int | None, typer.Option(**_INTEGER, help="Root of all randomness.", rich_help_panel=_HOW)] = None,
+    clients: Annotated[int | None, typer.Option(**INTEGER, help="How many clients.", rich_help_panel=_HOW)] = None,
+    rounds: Annotated[int | None, typer.Option(**INTEGER, help="How many rounds.", rich_help_panel=_HOW)] = None,
+    seed: Annotated[int | None, typer.Option(**INTEGER, help="Root of all randomness.", rich_help_panel=_HOW)] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,7 +89,7 @@ def run(  # the options document themselves
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(**_INTEGER, help="Worker processes; all cores if left out.", rich_help_panel=_WHERE)
+        int | None, typer.Option(**INTEGER, help="Worker processes; all cores if left out.", rich_help_panel=_WHERE)
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.", rich_help_panel=_WHERE)] = None,
     out: Annotated[
@@ -103,7 +102,7 @@ def run(  # the options document themselves
         bool, typer.Option("--resume", help="Go on with the interrupted run in --out.", rich_help_panel=_WHERE)
     ] = False,
     checkpoint_every: Annotated[
-        int, typer.Option(**_INTEGER, help="Rounds between checkpoints; 0: none.", rich_help_panel=_WHERE)
+        int, typer.Option(**INTEGER, help="Rounds between checkpoints; 0: none.", rich_help_panel=_WHERE)
     ] = 1,
     observe: Annotated[
         list[str] | None,

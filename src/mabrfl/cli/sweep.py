@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mabrfl.cli.live import in_words
-from mabrfl.cli.once import duration, share_or_count, whole_number
+from mabrfl.cli.once import INTEGER, duration, share_or_count
 from mabrfl.cli.results import one_of
 from mabrfl.cli.run import parse_value
 from mabrfl.cli.stopping import Stopped
@@ -44,7 +44,6 @@ from mabrfl.sweeps.stale import code_notes
 from mabrfl.sweeps.sweep_file import Sweep, load_sweep
 from mabrfl.sweeps.sweep_progress import SweepProgress
 
-_INTEGER: dict[str, Any] = {"parser": whole_number, "metavar": "INTEGER"}
 _STYLES = {"done": "green", "failed": "red", "running": "yellow", "missing": "dim"}
 _WORDS = {"done": "done", "failed": "failed", "running": "begun", "missing": "to do"}
 _RERUN: Mapping[str, Rerun] = {"failed": "failed", "stale": "stale"}
@@ -97,14 +96,14 @@ def sweep(  # the options document themselves
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(**_INTEGER, help="Cells at once (default: one per core, if memory allows).", rich_help_panel=_HOW),
+        typer.Option(**INTEGER, help="Cells at once (default: one per core, if memory allows).", rich_help_panel=_HOW),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(**_INTEGER, help="Processes per cell (default: the cores that are left).", rich_help_panel=_HOW),
+        typer.Option(**INTEGER, help="Processes per cell (default: the cores that are left).", rich_help_panel=_HOW),
     ] = None,
     checkpoint_every: Annotated[
-        int, typer.Option(**_INTEGER, help="Rounds between checkpoints; 0: none.", rich_help_panel=_HOW)
+        int, typer.Option(**INTEGER, help="Rounds between checkpoints; 0: none.", rich_help_panel=_HOW)
     ] = 1,
     observe: Annotated[
         list[str] | None,

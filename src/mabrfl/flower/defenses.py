@@ -52,6 +52,19 @@ def strategy_defense(
     )
 
 
+def check_root(defense: str | Defense, root_update: Any) -> None:
+    """Refuse a defense that needs root data without a function that trains on it, and the other way round."""
+    if root_update is not None and not callable(root_update):
+        raise ConfigError(f"root_update must be a function of the round and the arrays; got {root_update!r:.80}")
+    if not isinstance(defense, str):
+        return
+    if "root-data" in catalog.entry("defenses", defense).needs and root_update is None:
+        raise ConfigError(
+            f"defense '{defense}' needs clean data at the server: root_update=train, where train(server_round, arrays) "
+            "returns the arrays of the model trained on it"
+        )
+
+
 def _refuse_truth(kind: catalog.Kind, name: str) -> None:
     if "truth" in catalog.entry(kind, name).needs:
         raise ConfigError(f"{kind.removesuffix('s')} '{name}' needs to know who attacks, and no server knows that")

@@ -44,6 +44,8 @@ class ReplyBatch:
     examples: dict[ClientId, float] = field(default_factory=dict)
     contents: dict[ClientId, RecordDict] = field(default_factory=dict)
     layout: Layout | None = None
+    global_weights: Floats | None = None
+    root_update: Floats | None = None
 
 
 def unpack(replies: list[MatchedReply], model: GlobalModel, checker: ReplyChecker) -> ReplyBatch:
@@ -51,7 +53,7 @@ def unpack(replies: list[MatchedReply], model: GlobalModel, checker: ReplyChecke
 
     The list becomes part of the batch, and the contents of its replies are dropped while the matrix is filled.
     """
-    batch = ReplyBatch(replies, layout=checker.schema.layout)
+    batch = ReplyBatch(replies, layout=checker.schema.layout, global_weights=model.weights)
     position = {reply.client: k for k, reply in enumerate(replies) if _has_row(reply)}
     batch.clients = canonical(client for client in position if client is not None)
     batch.matrix = np.empty((len(batch.clients), checker.schema.dimension), checker.schema.dtype)
@@ -157,7 +159,9 @@ def _ask(
     clients = [batch.clients[k] for k in rows]
     matrix = batch.matrix if len(rows) == len(batch.clients) else batch.matrix[rows]
     counts = [batch.examples.get(client, 1.0) for client in clients] if by_examples else None
-    updates = Updates(clients, matrix, counts, batch.matrix.shape[1], batch.layout)
+    updates = Updates(
+        clients, matrix, counts, batch.matrix.shape[1], batch.layout, batch.global_weights, batch.root_update
+    )
     screening = defense.screen(updates, round=round_number)
     if limits is not None and (exceeded := limits.exceeded(screening.verdicts)):
         return Judgement(None, (f"{exceeded[0]}: {exceeded[1]}: the round is skipped",), exceeded[0])

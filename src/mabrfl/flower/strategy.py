@@ -16,7 +16,7 @@ from mabrfl.checks import check_whole
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.flower.client_evaluation import AggregateMetrics, EvaluatingStrategy, mean_metrics
-from mabrfl.flower.defenses import FRACTION_TRAIN, describe, refuse_undescribed, strategy_defense
+from mabrfl.flower.defenses import FRACTION_TRAIN, check_root, describe, refuse_undescribed, strategy_defense
 from mabrfl.flower.describing import described
 from mabrfl.flower.heads import HeadRecord
 from mabrfl.flower.judging import Judgement, Limits, ReplyBatch, judge, unpack
@@ -25,6 +25,7 @@ from mabrfl.flower.messages import ReplyMatcher, SentMessages, write_messages
 from mabrfl.flower.node_identity import Identify, by_public_key, wait_for_nodes
 from mabrfl.flower.reply_checks import ReplyChecker
 from mabrfl.flower.reply_grid import OneByOneGrid
+from mabrfl.flower.root_training import RootUpdate, root_row
 from mabrfl.flower.round_report import RoundReport, audit_rows, figures, log_round, log_settings, metric_record
 from mabrfl.flower.schema import BUFFER_SUFFIXES
 from mabrfl.flower.server_state import BY_CLIENTS, BY_SERVER, FORMAT, ServerState
@@ -95,6 +96,9 @@ class RobustStrategy(EvaluatingStrategy):
         At the start the recorded hash must be in the audit, so that an older copy of the folder is refused.
     identify
         Returns the identities of nodes; :func:`~mabrfl.flower.by_public_key` by default.
+    root_update
+        Trains the global model on the server's own clean data, as a client would: called with the round and the model's
+        arrays, it returns the trained arrays. Needed by ``fltrust``; never use the clients' data for it.
     buffer_suffixes
         Floating-point arrays whose key ends like this are not part of the update: the server takes their median over
         the accepted clients.
@@ -132,6 +136,7 @@ class RobustStrategy(EvaluatingStrategy):
         audit_max_bytes: int | None = None,
         record_head: str | Path | Sequence[str] | None = None,
         identify: Identify = by_public_key,
+        root_update: RootUpdate | None = None,
         buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES,
     ) -> None:
         if fraction_train is not None:
@@ -170,7 +175,11 @@ class RobustStrategy(EvaluatingStrategy):
             num_clients=min_available_nodes,
             seed=seed,
         )
+        check_root(defense, root_update)
+        self.root_update = root_update
         self.description = {"defense": describe(self.defense), "identify": described(identify)}
+        if root_update is not None:
+            self.description["root_update"] = described(root_update)
         if state_dir is not None:
             refuse_undescribed(self.description)
         self.min_train_nodes = min_train_nodes
@@ -328,6 +337,8 @@ class RobustStrategy(EvaluatingStrategy):
         matched = self._matcher.match(list(replies), self._sent, results)
         results.clear()  # the matrix replaces them
         batch = unpack(matched, state.model, self._checker())
+        if self.root_update is not None:
+            batch.root_update = root_row(self.root_update, number, state.record(), state.schema, state.model)
         judgement = judge(self.defense, batch, number, limits=self.limits, by_examples=self.trust_num_examples)
         moved, events = state.move(batch, judgement.outcome)
         events = (*self._sent.events, *judgement.events, *events)

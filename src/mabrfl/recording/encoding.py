@@ -177,8 +177,8 @@ def from_safetensors(data: bytes) -> dict[str, NDArray[Any]]:
     return {name: array if array.flags.writeable else array.copy() for name, array in loaded.items()}
 
 
-def parse_strictly(data: bytes) -> Any:
-    """Parse strict JSON: no name twice, no NaN, no infinities, and no number that overflows to one."""
+def parse_strictly(data: bytes, *, repeated_names: bool = False) -> Any:
+    """Parse strict JSON: no name twice (unless allowed), no NaN, no infinities, no number that overflows to one."""
 
     def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = dict(pairs)
@@ -194,7 +194,8 @@ def parse_strictly(data: bytes) -> Any:
         return number if math.isfinite(number) else refuse(text)
 
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=table, parse_constant=refuse, parse_float=finite)
+        hook = None if repeated_names else table
+        return json.loads(data.decode("utf-8"), object_pairs_hook=hook, parse_constant=refuse, parse_float=finite)
     except (ValueError, RecursionError) as error:
         cause = "nested too deeply" if isinstance(error, RecursionError) else re.sub(r"\s+", " ", str(error))
         raise StateError(f"not valid JSON: {cause}") from error

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import json
-import math
 import zlib
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from mabrfl.errors import OutputError, StateError
 from mabrfl.recording.atomic import replace_file
+from mabrfl.recording.encoding import parse_strictly
 from mabrfl.recording.folder import shown
 from mabrfl.recording.regular import open_regular
 
@@ -66,26 +65,11 @@ def is_packed(path: Path) -> bool:
 
 
 def parse_json(data: bytes, path: Path) -> Any:
-    """Parse strict JSON in UTF-8: no NaN, no infinities, no number that overflows to one.
-
-    Raises
-    ------
-    StateError
-        If it is anything else.
-    """
-
-    def refuse(name: str) -> NoReturn:
-        raise ValueError(f"{name[:20]} is not a finite number")
-
-    def finite(text: str) -> float:
-        number = float(text)
-        return number if math.isfinite(number) else refuse(text)
-
+    """Parse JSON without NaN, infinities and numbers that overflow; a :class:`StateError` names the file."""
     try:
-        return json.loads(data.decode("utf-8"), parse_constant=refuse, parse_float=finite)
-    except (ValueError, RecursionError) as error:
-        cause = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise StateError(f"{shown(path)} is not valid JSON: {cause}") from error
+        return parse_strictly(data, repeated_names=True)
+    except StateError as error:
+        raise StateError(f"{shown(path)} is {error}") from error
 
 
 def read_object(path: Path, *, strict: bool = True) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from mabrfl.updates import Floats, Outcome, Updates, Verdict, canonical
 class RoundTraining:
     """Local training of one round: rows of the honest clients, of onlookers, and of attackers that train.
 
-    Onlookers are honest clients that were not selected and train only because the attack observes them.
+    Onlookers are honest clients that were not selected and train only because the attack observes them. The root
+    update is the server's own, if its defense needs one.
     """
 
     round: int
@@ -34,6 +35,8 @@ class RoundTraining:
     attackers: tuple[int, ...]
     updates: Floats
     buffers: dict[ClientId, Floats]
+    global_weights: Floats | None = None
+    root_update: Floats | None = None
 
     @property
     def honest_updates(self) -> Floats:
@@ -73,13 +76,24 @@ class Federation:
         Root of the attack's random streams.
     num_examples
         Training examples of each client.
+    has_root
+        Whether the engine has one more shard: the server's root data.
     """
 
-    def __init__(self, engine: Engine, *, attackers: frozenset[int], seed: int, num_examples: Sequence[int]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        attackers: frozenset[int],
+        seed: int,
+        num_examples: Sequence[int],
+        has_root: bool = False,
+    ) -> None:
         self.engine = engine
         self.attackers: frozenset[ClientId] = frozenset(attackers)
         self.seed = seed
         self.num_examples = tuple(num_examples)
+        self.has_root = has_root
         self.identities = Identities(len(self.num_examples))
 
     @property
@@ -108,18 +122,31 @@ class Federation:
             onlookers = tuple(sorted(set(range(len(self.num_examples))) - self.attackers - set(honest)))
         trainers = honest + onlookers + (attackers if attack is not None and attack.trains_at(round_number) else ())
         poisoned = attackers if attack is not None and attack.poisoned_at(round_number) else ()
+        root_update = self._train_root(model, round_number)
         result = self.engine.train(
             trainers, model.weights, model.buffers, round=round_number, poisoned=poisoned, transient=onlookers
         )
         buffers: dict[ClientId, Floats] = {}
         if result.buffers is not None:
             buffers.update(zip(trainers, result.buffers, strict=True))
-        return RoundTraining(round_number, honest, onlookers, attackers, result.updates, buffers)
+        return RoundTraining(
+            round_number, honest, onlookers, attackers, result.updates, buffers, model.weights, root_update
+        )
+
+    def _train_root(self, model: GlobalModel, round_number: int) -> Floats | None:
+        """Return the server's own update, if it has root data: the shard behind those of the clients."""
+        if not self.has_root:
+            return None
+        root = (len(self.num_examples),)
+        result = self.engine.train(root, model.weights, model.buffers, round=round_number, poisoned=(), transient=root)
+        # The engine's memory is overwritten by the next training; a server that diverged has no update to compare with.
+        update: Floats = result.updates[0].copy()
+        return update if np.all(np.isfinite(update)) else np.zeros_like(update)
 
     def corrupt(self, trained: RoundTraining, model: GlobalModel, attack: Attack | None, defense: Defense) -> Sent:
         """Stage 3: the adversary replaces what its clients send."""
         if attack is None or not trained.attackers:
-            return Sent(self._updates(trained.honest, trained.honest_updates))
+            return Sent(self._updates(trained, trained.honest, trained.honest_updates))
         view = AttackerView(
             round=trained.round,
             attackers=trained.attackers,
@@ -136,14 +163,14 @@ class Federation:
         )
         rows = craft(attack, view)
         if rows is None:
-            return Sent(self._updates(trained.honest, trained.honest_updates), ("attack-inactive",))
+            return Sent(self._updates(trained, trained.honest, trained.honest_updates), ("attack-inactive",))
         return Sent(self._attacked(trained, rows, attack))
 
     def _attacked(self, trained: RoundTraining, rows: Floats, attack: Attack) -> Updates:
         """Return the updates of all: honest ones with true counts, and these rows with the attackers' claims."""
         claims = attack.claims([self.num_examples[client] for client in trained.attackers])
         matrix = np.concatenate([trained.honest_updates, rows])
-        return self._updates(trained.honest + trained.attackers, matrix, claims)
+        return self._updates(trained, trained.honest + trained.attackers, matrix, claims)
 
     def _secrets(self, trained: RoundTraining, attack: Attack, defense: Defense) -> Secrets:
         def rehearse(rows: Floats) -> Outcome:
@@ -156,11 +183,21 @@ class Federation:
         observed = trained.observed
         return Secrets(trained.updates[: len(observed)], observed, defense.name, rehearse)
 
-    def _updates(self, clients: Sequence[int], matrix: Floats, claims: Sequence[float] = ()) -> Updates:
+    def _updates(
+        self, trained: RoundTraining, clients: Sequence[int], matrix: Floats, claims: Sequence[float] = ()
+    ) -> Updates:
         """Return the updates of these clients; the claims are for the last ones, the others have their true counts."""
         truthful = clients[: len(clients) - len(claims)]
         counts = [*(self.num_examples[client] for client in truthful), *claims]
-        return Updates(self.identities.of(clients), matrix, counts, self.engine.dimension, self.engine.layout)
+        return Updates(
+            self.identities.of(clients),
+            matrix,
+            counts,
+            self.engine.dimension,
+            self.engine.layout,
+            trained.global_weights,
+            trained.root_update,
+        )
 
     def move(self, model: GlobalModel, trained: RoundTraining, outcome: Outcome) -> GlobalModel:
         """Move the model by the outcome's step; buffers are merged over the accepted clients."""

@@ -17,14 +17,18 @@ from mabrfl.errors import ConfigError, StateError
 from mabrfl.global_model import GlobalModel
 from mabrfl.protocols import Stateful
 from mabrfl.recording import RoundRecord
+from mabrfl.rng import generator
 from mabrfl.simulation.data import Dataset
 from mabrfl.simulation.data.partition import dirichlet, dominant_label, iid
 from mabrfl.simulation.federation import Federation, choose_attackers, make_shards
 from mabrfl.simulation.round import run_round
-from mabrfl.simulation.training import Engine, TrainingOptions, initialise
+from mabrfl.simulation.training import Engine, Shard, TrainingOptions, initialise
 
 if TYPE_CHECKING:
     from torch import nn
+
+ROOT_EXAMPLES = 100
+"""The size of the server's own data, unless the defense has an option ``root_examples``."""
 
 
 class Simulation:
@@ -43,6 +47,8 @@ class Simulation:
         For each client, the indices of its training examples.
     defense
         Selector, rule and beliefs at the server.
+    root
+        The indices of the server's own training examples, for a defense that compares with an update of its own.
     attack
         An :class:`~mabrfl.attacks.Attack` or a function ``view -> rows``; None for no attack.
     attackers
@@ -66,6 +72,7 @@ class Simulation:
         model: Callable[[], nn.Module],
         partition: Sequence[NDArray[np.int64]],
         defense: Defense,
+        root: NDArray[np.int64] | None = None,
         attack: Attack | Callable[..., Any] | None = None,
         attackers: frozenset[int] | set[int] = frozenset(),
         training: TrainingOptions | None = None,
@@ -85,12 +92,15 @@ class Simulation:
         self.rounds = rounds
         self.config = config
         shards = make_shards(dataset, partition, attack=self.attack, attackers=self.attackers, seed=seed)
+        shards += [] if root is None else [Shard(indices=root)]
         goal = None
         if self.attack is not None:
             goal = self.attack.goal(dataset.test_inputs, dataset.test_labels, num_classes=dataset.num_classes)
         self._engine = Engine(model, dataset, shards, training, seed=seed, workers=workers, device=device, goal=goal)
         sizes = [len(indices) for indices in partition]
-        self.federation = Federation(self._engine, attackers=self.attackers, seed=seed, num_examples=sizes)
+        self.federation = Federation(
+            self._engine, attackers=self.attackers, seed=seed, num_examples=sizes, has_root=root is not None
+        )
         self.model: GlobalModel = self.federation.initial_model()
         self.round = 0
 
@@ -171,11 +181,13 @@ def build_simulation(config: RunConfig) -> Simulation:
         return initialise(network, run.training.init, seed=run.seed)
 
     attackers = choose_attackers(run.clients, run.num_attackers, rule=run.attackers_chosen, seed=run.seed)
+    partition = partition_of(run, dataset)
     return Simulation(
         dataset=dataset,
         model=model,
-        partition=partition_of(run, dataset),
+        partition=partition,
         defense=defense_of(run),
+        root=root_of(run, dataset, partition),
         attack=catalog.build_attack(
             run.attack,
             run.attack_options,
@@ -229,6 +241,27 @@ def defense_of(run: ResolvedConfig) -> Defense:
         num_clients=run.clients,
         seed=run.seed,
     )
+
+
+def root_of(run: ResolvedConfig, dataset: Dataset, partition: Sequence[NDArray[np.int64]]) -> NDArray[np.int64] | None:
+    """Return the server's own training examples, which no client has; None if the defense of a run needs none.
+
+    Raises
+    ------
+    ConfigError
+        If too few examples are left.
+    """
+    if "root-data" not in catalog.entry("defenses", run.defense).needs:
+        return None
+    wanted = run.defense_options.get("root_examples", ROOT_EXAMPLES)
+    left = np.setdiff1d(np.arange(len(dataset.train_labels)), np.concatenate(partition))
+    if not isinstance(wanted, int) or wanted < 1 or len(left) < wanted:
+        raise ConfigError(
+            f"defense '{run.defense}' needs {wanted} training examples that no client has; "
+            f"{len(left)} of {len(dataset.train_labels)} are left (fewer clients or smaller partition.sizes leave more)"
+        )
+    chosen = generator(run.seed, "root").choice(left, wanted, replace=False)
+    return np.sort(chosen).astype(np.int64)
 
 
 def training_of(run: ResolvedConfig) -> TrainingOptions:

@@ -18,6 +18,10 @@ from mabrfl.testing.properties import both_or_neither, expect, fresh, holds, ran
 from mabrfl.updates import Candidates, Decision, Floats, Outcome, Selection, Updates
 
 _MANY = 12
+_SERVER: dict[str, Any] = {
+    "global_weights": random_rows(1, seed=99, dtype=np.float32)[0],
+    "root_update": random_rows(1, seed=98, dtype=np.float32)[0],
+}
 _LAYOUT = Layout({"first.weight": (5, 6), "first.bias": (5,), "last.weight": (1, 5)})
 
 
@@ -83,7 +87,9 @@ def _judge(
     defense, results = Defense(rule, seed=5), []
     for number, matrix in enumerate(rounds, start=first_round):
         try:
-            screening = defense.screen(Updates(range(len(matrix)), matrix, num_examples, layout=_LAYOUT), round=number)
+            screening = defense.screen(
+                Updates(range(len(matrix)), matrix, num_examples, layout=_LAYOUT, **_SERVER), round=number
+            )
         except QuorumError:  # allowed: a strict rule refuses fewer clients than its theorem asks for
             continue
         results.append((screening, defense.combine(screening)))
@@ -134,7 +140,7 @@ def _check_names(make: Callable[[], Rule]) -> None:
         for number, clients in enumerate(present, start=1):
             rows = random_rows(_MANY, seed=number)
             counts = [1.0 + client for client in clients]
-            updates = Updates([names[client] for client in clients], rows[clients], counts, layout=_LAYOUT)
+            updates = Updates([names[client] for client in clients], rows[clients], counts, layout=_LAYOUT, **_SERVER)
             outcome = defense.aggregate(updates, round=number)
             seen.append((outcome.step, [outcome.verdicts[names[client]].reason for client in clients]))
         results.append(seen)
@@ -148,8 +154,8 @@ def _check_nan_row(make: Callable[[], Rule]) -> None:
     ids: list[ClientId] = [3, 40, 41, 7_000_000, "ada", "bob", "eve"]
     matrix = random_rows(7)
     broken = np.concatenate([matrix, np.full((1, 40), np.nan)])
-    alone = Defense(make(), seed=5).aggregate(Updates(ids, matrix, layout=_LAYOUT), round=1)
-    beside = Defense(make(), seed=5).aggregate(Updates([*ids, "cal"], broken, layout=_LAYOUT), round=1)
+    alone = Defense(make(), seed=5).aggregate(Updates(ids, matrix, layout=_LAYOUT, **_SERVER), round=1)
+    beside = Defense(make(), seed=5).aggregate(Updates([*ids, "cal"], broken, layout=_LAYOUT, **_SERVER), round=1)
     expect(beside.rejected("malformed") == ["cal"], f"cal sent NaN; malformed are {beside.rejected('malformed')}")
     expect(beside.step.tobytes() == alone.step.tobytes(), "the step is another one")
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,16 @@ def load() -> Dataset:
 
     The split is stratified and fixed: it depends neither on a run's seed nor on a library's version.
     """
-    rows = _rows()
-    inputs = (rows[:, :-1].reshape(-1, 1, 8, 8) / 16).astype(np.float32)
-    labels = rows[:, -1].astype(np.int64)
-    test = _stratified(labels, NUM_TEST)
+    inputs, labels, test = _images()
     return Dataset("digits", inputs[~test], labels[~test], inputs[test], labels[test], num_classes=10)
+
+
+@cache
+def _images() -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return all images, their labels and which are for testing; they are read once per process."""
+    rows = _rows()
+    labels = rows[:, -1].astype(np.int64)
+    return (rows[:, :-1].reshape(-1, 1, 8, 8) / 16).astype(np.float32), labels, _stratified(labels, NUM_TEST)
 
 
 def _rows() -> NDArray[Any]:

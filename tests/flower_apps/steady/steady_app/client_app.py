@@ -1,16 +1,21 @@
 """A node whose replies depend on its number and the round alone."""
 
 import time
+from pathlib import Path
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from flower_grid import honest
+from flower_grid import honest, round_in
 
 app = ClientApp()
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    time.sleep(float(str(context.run_config["sleep"])))
-    return honest(int(str(context.node_config["partition-id"])))(message)
+    config, partition = context.run_config, int(str(context.node_config["partition-id"]))
+    if config["stuck"] == f"{partition} in round {round_in(message)}":
+        Path(f"{config['state-dir']}.stuck").touch()
+        time.sleep(3600)
+    time.sleep(float(str(config["sleep"])))
+    return honest(partition)(message)

@@ -1,0 +1,62 @@
+"""Our rules are those of other libraries, on committed vectors, or differ for a reason that is written down."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import conformance
+from conformance import PAIRS, Pair
+from helpers import make_cohort, step_of
+from mabrfl import Defense, Updates
+from mabrfl.aggregation import MDA
+from mabrfl.catalog import build_rule
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair.label} | {pair.peer}")
+def test_a_rule_is_equal_to_a_peers_on_as_many_inputs_as_the_page_says(pair: Pair) -> None:
+    equal, of, largest = conformance.result(pair)
+    assert (equal, of) == (pair.equal, pair.of)
+    assert pair.note or largest < conformance.TOLERANCE
+    assert np.isfinite(largest)
+
+
+def test_the_page_is_up_to_date() -> None:
+    """Differences are left out: the last bits of another machine's arithmetic may show in them."""
+    ours, written = (text.splitlines() for text in (conformance.page(), conformance.PAGE.read_text(encoding="utf-8")))
+    assert len(ours) == len(written)
+    for one, other in zip(ours, written, strict=True):
+        cells, theirs = one.split(" | "), other.split(" | ")
+        assert [cell for number, cell in enumerate(cells) if number != 3] == [
+            cell for number, cell in enumerate(theirs) if number != 3
+        ]
+
+
+@pytest.mark.parametrize("peer", ["byzfl: MDA", "krum: Brute", "byzpy: MinimumDiameterAveraging"])
+def test_where_mda_differs_from_a_peer_both_diameters_are_the_least(peer: str) -> None:
+    golden, differing = conformance.golden(), 0
+    for number, theirs in enumerate(golden[peer]):
+        rows, f = golden[f"input {number}"], int(golden["attackers"][number])
+        cohort = make_cohort(rows)
+        ours = MDA(num_malicious=f)(cohort)
+        if np.isnan(theirs).all() or np.allclose(step_of(cohort, ours), theirs):
+            continue
+        differing += 1
+        for subset in itertools.combinations(range(len(rows)), len(rows) - f):
+            if np.allclose(rows[list(subset)].mean(axis=0), theirs):
+                chosen = cohort.squared_distances[np.ix_(subset, subset)]
+                assert np.sqrt(chosen.max()) == pytest.approx(ours.facts["diameter"])
+    assert differing == 3
+
+
+@pytest.mark.parametrize("name", sorted({pair.ours for pair in PAIRS}))
+def test_a_row_of_nan_changes_no_bit_of_ours(name: str) -> None:
+    rows, f = conformance.golden()["input 0"], 2
+    with_nan = np.vstack([rows, np.full((1, rows.shape[1]), np.nan)])
+    steps = [
+        Defense(build_rule(name, num_malicious=f)).aggregate(Updates(range(len(each)), each), round=1).step
+        for each in (rows, with_nan)
+    ]
+    assert steps[0].tobytes() == steps[1].tobytes()
