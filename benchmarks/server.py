@@ -26,11 +26,14 @@ from mabrfl.aggregation import (
     MultiKrum,
     TrimmedMean,
 )
+from mabrfl.layout import Layout
 from mabrfl.mab.presets import PRESETS
 from mabrfl.protocols import Rule
 from mabrfl.rng import generator
+from mabrfl.simulation.training.models import MODELS
 
 CLIENTS, ATTACKERS, DIMENSION, REPEATS, TARGET = 50, 15, 1_186_378, 3, 3.0
+WHOLE, BY_LAYER, BY_LAYER_TARGET = "hardened, no layout", "hardened, with the layout", 1.3
 GRAM, OURS = "X @ X.T", "the same by slices, float64"
 
 
@@ -80,7 +83,25 @@ def main() -> bool:
     title = f"Server step, n = {CLIENTS}, d = {DIMENSION:,}, best of {REPEATS}"
     # Coordinate-wise rules sort every column; no Gram product can stand for that.
     targets = {name: TARGET for name in seconds if name not in (GRAM, OURS, "median", "trimmed-mean")}
-    return report(title, seconds, base=GRAM, targets=targets)
+    return report(title, seconds, base=GRAM, targets=targets) & by_layer(matrix)
+
+
+def by_layer(matrix: NDArray[np.float32]) -> bool:
+    """Measure what it costs the preset `hardened` to judge by layer as well."""
+    network = MODELS["vgg-lite"]((3, 32, 32), 10)
+    layout = Layout.of(dict(network.named_parameters()))
+    clock = itertools.count(1)
+
+    def step(sent: Updates) -> Callable[[], object]:
+        defense = MabRfl()
+        return lambda: defense.aggregate(sent, round=next(clock))
+
+    ids = range(CLIENTS)
+    candidates = {WHOLE: step(Updates(ids, matrix)), BY_LAYER: step(Updates(ids, matrix, layout=layout))}
+    best_of(candidates, 1)
+    seconds = best_of(candidates, 2 * REPEATS)
+    title = f"Judging by layer, n = {CLIENTS}, d = {DIMENSION:,}, best of {2 * REPEATS}"
+    return report(title, seconds, base=WHOLE, targets={BY_LAYER: BY_LAYER_TARGET})
 
 
 if __name__ == "__main__":

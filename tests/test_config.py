@@ -202,7 +202,7 @@ def test_the_resolved_run_lists_every_option_of_mab_rfl_for_its_data_set() -> No
 
 
 def test_options_of_acs_may_stand_under_the_selector_of_mab_rfl() -> None:
-    run = resolve(load_config(None, {"selector_options.inclusion": "cutoffs"}))
+    run = resolve(load_config(None, {"preset": "paper", "selector_options.inclusion": "cutoffs"}))
     assert (run.defense_options["inclusion"], run.selector_options) == ("cutoffs", {})
 
 
@@ -232,7 +232,7 @@ def test_the_hash_names_what_changes_the_result_and_nothing_else() -> None:
     base = config_hash(RunConfig())
     assert base == config_hash(resolve(RunConfig(workers=3, device="cuda")))
     assert base == config_hash(load_config(None, {"model": "mlp", "rounds": 30, "defense_options.memory": 0.8}))
-    zero = [config_hash(load_config(None, {"defense_options.separation": value})) for value in (0, 0.0)]
+    zero = [config_hash(load_config(None, {"defense_options.suspicion": value})) for value in (0, 0.0)]
     assert zero[0] == zero[1] != base
     others: list[dict[str, Any]] = [
         {"seed": 1},

@@ -30,21 +30,20 @@ OTHER_NUMBERS = {
     "pca_variance": 0.2,
     "alpha": 0.9,
     "budget": 5,
-    "explore": 0.5,
     "newcomer_benign": 3.0,
     "newcomer_malicious": 3.0,
     "keep_good": 0.5,
     "strike": 0.2,
     "forgive": 0.5,
     "copy_similarity": 0.5,
-    "representative_margin": 0.5,
     "memory": 0.0,
     "panel_rounds": 0,
-    "panel_size": 2,
-    "separation": 0.1,
-    "small_group": 0.0,
-    "aligned": 0.1,
+    "separation_whole": 0.1,
+    "separation_first": 0.1,
+    "separation_last": 0.1,
+    "separation_labels": 0.1,
     "suspicion": 0.9,
+    "opposed": 0.9,
     "claims": 0.5,
     "clip": 0.5,
 }
@@ -114,13 +113,11 @@ CHANGES_THE_SCRIPTED_RUN = [
     ("reference", {"always_from": 0.5, "never_to": 0.1, "warmup_rounds": 0}),
     ("reference", {"never_to": 0.85, "warmup_rounds": 0}),
     ("hardened", {"copy_similarity": 0.0}),
-    ("hardened", {"separation": 0.0}),
+    ("hardened", {"separation_whole": 0.0, "opposed": 0.0}),
+    ("hardened", {"opposed": 0.0, "separation_whole": 0.0}),
     ("hardened", {"memory": 0.0}),
-    ("hardened", {"independence": False}),
-    ("hardened", {"trust_weights": False}),
     ("hardened", {"claims": 0.0}),
     ("hardened", {"clip": 0.5}),
-    ("hardened", {"step_size": "mean"}),
     ("hardened", {"keep_good": 0.5}),
     ("hardened", {"strike": 0.2}),
     ("hardened", {"forgive": 0.5}),
@@ -599,3 +596,16 @@ def test_a_state_of_other_options_is_refused():
     scripted_run(shield, rounds=2)
     with pytest.raises(StateError, match="the state's warmup_rounds is 0, this rule's is 10"):
         MabRfl("reference").load_state_dict(shield.state_dict())
+
+
+@pytest.mark.parametrize(("preset", "blamed"), [("hardened", 0), ("paper", 4), ("reference", 4)])
+def test_if_most_replies_are_malformed_hardened_blames_nobody_and_all_say_so(preset, blamed):
+    rows = cohort(6)
+    rows[:4] = np.nan
+    shield = MabRfl(preset, seed=3)
+    outcome = shield.aggregate(Updates(range(6), rows), round=1)
+    assert "most-rejected: 4 of 6" in outcome.events
+    assert sum(verdict.blamed for verdict in outcome.verdicts.values()) == blamed
+    outcome = shield.aggregate(Updates(range(6), np.where(np.arange(6)[:, None] == 0, np.nan, cohort(6, 1))), round=2)
+    assert not [event for event in outcome.events if event.startswith("most-rejected")] or preset != "hardened"
+    assert outcome.verdicts[0].blamed  # one of six has itself to blame

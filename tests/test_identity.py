@@ -136,7 +136,7 @@ def test_a_raised_revision_makes_exactly_the_runs_that_use_it_missing(
 
     def revised(some: catalog.Kind, which: str) -> catalog.Entry:
         entry = known(some, which)
-        return replace(entry, revision=2) if (some, which) == (kind, name) else entry
+        return replace(entry, revision=entry.revision + 1) if (some, which) == (kind, name) else entry
 
     monkeypatch.setattr(catalog, "entry", revised)
     expected = {cell.key for cell in committed() if concerned(cell.config)}

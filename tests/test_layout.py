@@ -135,8 +135,8 @@ def test_a_layout_that_changes_is_refused_and_changes_nothing():
         defense.aggregate(Updates(range(5), matrix, layout=other), round=3)
 
 
-def test_steps_and_states_do_not_depend_on_the_layout():
-    with_layout, without = MabRfl(seed=0), MabRfl(seed=0)
+def test_steps_and_states_of_the_preset_paper_do_not_depend_on_the_layout():
+    with_layout, without = MabRfl("paper", seed=0), MabRfl("paper", seed=0)
     for number in (1, 2):
         matrix = np.random.default_rng(number).normal(size=(6, 10))
         one = with_layout.aggregate(Updates(range(6), matrix, layout=THREE), round=number)

@@ -82,3 +82,30 @@ def test_non_finite_rows_have_non_finite_norms():
     assert np.isnan(norms[0])
     assert norms[1] == pytest.approx(np.sqrt(10))
     assert np.isinf(norms[2])
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e30, 1e-30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_label_residual_is_the_update_of_the_head_less_what_labels_explain(dtype, scale):
+    rng = np.random.default_rng(3)
+    matrix = rng.normal(size=(7, 40))
+    matrix[2] *= scale
+    matrix, rows, classes = matrix.astype(dtype), np.array([6, 2, 0, 5]), 4
+    unit = matrix[rows].astype(np.float64) / vectors.row_norms(matrix[rows])[:, None]
+    weights, biases = unit[:, 8:36].reshape(4, classes, 7), unit[:, 36:40]
+    mean = sum(b * w for row, bias in zip(weights, biases, strict=True) for w, b in zip(row, bias, strict=True))
+    residual = weights - biases[:, :, None] * (mean / (biases**2).sum())
+    expected = residual.reshape(4, -1) @ residual.reshape(4, -1).T
+    norms = vectors.row_norms(matrix[rows])
+    found = vectors.label_residual_gram(matrix, norms, slice(8, 36), slice(36, 40), rows)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_the_grams_of_blocks_of_some_rows_are_those_of_these_rows_alone():
+    matrix = np.random.default_rng(0).normal(size=(9, 3 * vectors.SLICE)).astype(np.float32)
+    blocks, rows = [[slice(5, 700)], [slice(8000, 9000), slice(20000, 20003)]], np.array([7, 1, 3])
+    gram, shares = vectors.block_grams(matrix, blocks, rows=rows)
+    whole, parts = vectors.block_grams(matrix[rows], blocks)
+    assert gram.tobytes() == whole.tobytes() == vectors.gram(matrix, rows=rows).tobytes()
+    for share, part in zip(shares, parts, strict=True):
+        assert share.tobytes() == part.tobytes()

@@ -73,7 +73,7 @@ def _hints(kind: Hashable) -> dict[str, Any]:
 
 
 def check_options(options: Any, ranges: Sequence[tuple[str, float, float]]) -> None:
-    """Refuse options of the wrong type or out of range, and cut-offs in the wrong order."""
+    """Refuse options of the wrong type or out of range."""
     hints = _hints(cast("Hashable", type(options)))
     for field in fields(options):
         _check_type(field.name, getattr(options, field.name), hints[field.name])
@@ -81,10 +81,6 @@ def check_options(options: Any, ranges: Sequence[tuple[str, float, float]]) -> N
         value = getattr(options, name)
         if not low <= value <= high:
             raise ConfigError(f"{name} must lie in [{low}, {high}]; got {value}")
-    if options.never_to > options.always_from:
-        raise ConfigError(
-            f"never_to <= always_from must hold; got never_to={options.never_to}, always_from={options.always_from}"
-        )
 
 
 def _check_type(name: str, value: Any, hint: Any) -> None:

@@ -39,6 +39,8 @@ from mabrfl.updates import (
 )
 
 STATE_FORMAT = 1
+MOST_REJECTED = "most-rejected"
+"""Event: more than half of the updates of a round were malformed or rejected."""
 _OWN_REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _MISPRINT = 0.8
 """A reason of a rule's own that is more similar than this to one of the package's is a misprint."""
@@ -75,6 +77,9 @@ class Defense:
     dimension
         The length of the model's weight vector. Declare it if clients send their updates one by one; otherwise the
         first judged updates fix it, like their precision.
+    blame_majority
+        Whether malformed updates cost reputation in a round in which half of all updates, or more, are malformed.
+        Then the cause is rather the server's (a bad setting, say) than the clients'.
 
     Examples
     --------
@@ -98,6 +103,7 @@ class Defense:
         beliefs: Beliefs | None = None,
         reset_beliefs: bool = False,
         dimension: int | None = None,
+        blame_majority: bool = True,
     ) -> None:
         self.rule = rule
         self.selector: Selector = selector if selector is not None else All()
@@ -105,6 +111,7 @@ class Defense:
         self.name = name or getattr(rule, "name", "") or getattr(rule, "__name__", type(rule).__name__)
         self._beliefs = beliefs if beliefs is not None else Beliefs()
         self._reset_beliefs = reset_beliefs
+        self._blame_majority = blame_majority
         self._progress = DefenseProgress(dimension=dimension)
         self._layout: Layout | None = None  # not part of the state: no later round depends on it
 
@@ -202,7 +209,11 @@ class Defense:
             self._progress = replace(self._progress, dimension=width, precision=precision)
         elif progress.dimension is None and updates.dimension is not None:
             self._progress = replace(self._progress, dimension=updates.dimension)
-        return Screening(_verdicts(cohort, decision, intake), int(round), cohort, decision, events)
+        verdicts = _verdicts(cohort, decision, intake, blame_majority=self._blame_majority)
+        rejected = sum(not verdict.accepted for verdict in verdicts.values())
+        if 2 * rejected > len(verdicts):
+            events = (*events, f"{MOST_REJECTED}: {rejected} of {len(verdicts)}")
+        return Screening(verdicts, int(round), cohort, decision, events)
 
     def _reputation_of(self, senders: Sequence[ClientId]) -> dict[ClientId, tuple[float, float]]:
         """Return the beliefs about these clients and the last candidates; about everybody if there was no selection."""
@@ -356,9 +367,12 @@ def _step(decision: Decision, cohort: Cohort) -> Floats:
     return step
 
 
-def _verdicts(cohort: Cohort, decision: Decision | None, intake: Intake) -> dict[ClientId, Verdict]:
+def _verdicts(
+    cohort: Cohort, decision: Decision | None, intake: Intake, *, blame_majority: bool
+) -> dict[ClientId, Verdict]:
+    spared = not blame_majority and len(intake.malformed) >= len(cohort)
     verdicts = {
-        client: Verdict(False, "malformed", {"cause": cause}, credit=0.0 if client in intake.silent else 1.0)
+        client: Verdict(False, "malformed", {"cause": cause}, credit=0.0 if spared or client in intake.silent else 1.0)
         for client, cause in intake.malformed.items()
     }
     if decision is not None:

@@ -236,6 +236,12 @@ class Cohort:
         vars(self).setdefault("gram", gram)
         return blocks
 
+    def grams(self, blocks: Sequence[Sequence[slice]]) -> list[NDArray[np.float64]]:
+        """Return the Gram matrix of each of these blocks of columns, in one pass with ``gram``."""
+        gram, shares = vectors.block_grams(self.matrix, blocks, self.norms)
+        vars(self).setdefault("gram", gram)
+        return shares
+
     def block(self, *layers: str) -> Block:
         """Return several layers as one block: the sum of their Gram matrices.
 

@@ -119,7 +119,10 @@ def gram(
 
 
 def block_grams(
-    matrix: Floats, blocks: Sequence[Sequence[slice]], norms: NDArray[np.float64] | None = None
+    matrix: Floats,
+    blocks: Sequence[Sequence[slice]],
+    norms: NDArray[np.float64] | None = None,
+    rows: NDArray[np.intp] | None = None,
 ) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
     """Return ``X @ X.T``, the same bytes as :func:`gram`, and its share over each block of columns, in one pass.
 
@@ -136,23 +139,29 @@ def block_grams(
         The columns of each block, as slices ``start:stop`` without overlap.
     norms
         The norms of X, if known already.
+    rows
+        Which rows of the array X consists of; all of them if left out.
     """
-    norms = row_norms(matrix) if norms is None else norms
+    if norms is None:
+        norms = row_norms(matrix if rows is None else matrix[rows])
     exponents = None if _ordinary(norms) else np.frexp(norms)[1]
+    chosen = slice(None) if rows is None else rows
     bounds = sorted({bound for block in blocks for columns in block for bound in (columns.start, columns.stop)})
 
     def visit(columns: slice) -> tuple[NDArray[np.float64], dict[int, NDArray[np.float64]]]:
-        whole = _product(matrix[:, columns], exponents)
+        part = matrix[chosen, columns]
+        whole = _product(part, exponents)
         cuts = bounds[bisect_right(bounds, columns.start) : bisect_left(bounds, columns.stop)]
         if not cuts:
             return whole, {columns.start: whole}
         edges = pairwise([columns.start, *cuts, columns.stop])
-        return whole, {start: _product(matrix[:, start:stop], exponents) for start, stop in edges}
+        inside = ((start, slice(start - columns.start, stop - columns.start)) for start, stop in edges)
+        return whole, {start: _product(part[:, piece], exponents) for start, piece in inside}
 
     partial = each_slice(matrix.shape[1], visit)
     pieces = {start: product for _, products in partial for start, product in products.items()}
     total = _total([whole for whole, _ in partial], len(norms), exponents)
-    return total, [_block_gram(matrix, block, pieces, exponents) for block in blocks]
+    return total, [_block_gram(matrix, block, pieces, exponents, rows) for block in blocks]
 
 
 def _block_gram(
@@ -160,15 +169,69 @@ def _block_gram(
     block: Sequence[slice],
     pieces: Mapping[int, NDArray[np.float64]],
     exponents: NDArray[np.intc] | None,
+    rows: NDArray[np.intp] | None,
 ) -> NDArray[np.float64]:
     """Add up the pieces of one block. If a row is of extreme size there, take its products again, scaled to that."""
-    n, starts = len(matrix), list(pieces)  # in ascending order
+    n, starts = len(matrix if rows is None else rows), list(pieces)  # in ascending order
     if exponents is None:
         ends = [(bisect_left(starts, columns.start), bisect_left(starts, columns.stop)) for columns in block]
         total = _total([pieces[start] for first, last in ends for start in starts[first:last]], n, None)
         if np.all(np.diag(total) > _SAFE_NORMS[0] ** 2):
             return total
-    return sum((gram(matrix[:, columns]) for columns in block), np.zeros((n, n)))
+    return sum((gram(matrix[:, columns], rows=rows) for columns in block), np.zeros((n, n)))
+
+
+def label_residual_gram(
+    matrix: Floats,
+    norms: NDArray[np.float64],
+    weight: slice,
+    bias: slice,
+    rows: NDArray[np.intp] | None = None,
+) -> NDArray[np.float64]:
+    r"""Return the Gram matrix of what labels do not explain in the updates of an output layer.
+
+    With :math:`W_i` (classes x features) and :math:`b_i` (classes) the layer's part of row i, divided by its norm,
+
+    .. math:: R_i = W_i - b_i \otimes \mu, \qquad \mu = \sum_{ik} b_{ik} W_{ik} \Big/ \sum_{ik} b_{ik}^2.
+
+    For cross-entropy, b says which labels a client's examples have, and :math:`b \otimes \mu` is what these labels
+    do to an average example. R is which examples carry the labels. Clients with different labels, but the same
+    idea of each, have similar R; a client with wrong labels does not.
+
+    Parameters
+    ----------
+    matrix
+        ``(n, d)`` array of finite numbers.
+    norms
+        The norms of the rows, none of them zero.
+    weight, bias
+        The columns of the layer's weights, class by class, and of its bias.
+    rows
+        Which rows of the array to take; all of them if left out.
+
+    Examples
+    --------
+    Two classes with one feature and a bias each. The last client has the labels of the others' wrong:
+
+    >>> updates = np.array([[1.0, -1.0, 1.0, -1.0], [2.0, -1.0, 2.0, -1.0], [-1.0, 1.0, 1.0, -1.0]])
+    >>> cosines(label_residual_gram(updates, row_norms(updates), slice(0, 2), slice(2, 4))).round(1)
+    array([[ 1. ,  0.9, -1. ],
+           [ 0.9,  1. , -0.9],
+           [-1. , -0.9,  1. ]])
+    """
+    chosen = slice(None) if rows is None else rows
+    part = matrix[chosen, weight]
+    precision = matrix.dtype if _ordinary(norms) else np.dtype(np.float64)
+    biases = matrix[chosen, bias] / norms[:, None]
+    total = max(float(np.sum(biases**2)), np.finfo(np.float64).tiny)
+    with _blas().limit(limits=1, user_api="blas"):
+        weights = part.astype(precision, copy=False).reshape(biases.size, -1)  # a row per client and class
+        mean = (biases / norms[:, None]).astype(precision).ravel() @ weights / total
+        toward = (weights @ mean).astype(np.float64).reshape(biases.shape) / norms[:, None]
+        cross = toward @ biases.T
+        length = float(mean.astype(np.float64) @ mean)
+        products = gram(part) / np.outer(norms, norms)
+        return np.asarray(products - cross - cross.T + biases @ biases.T * length)
 
 
 def _ordinary(norms: NDArray[np.float64]) -> bool:

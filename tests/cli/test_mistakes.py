@@ -46,7 +46,7 @@ MISTAKES: dict[str, tuple[list[str], int, str]] = {
     "set no TOML": (["run", "--set", "rounds=[1"], CONFIG, "--set rounds: '[1' is not a TOML value"),
     "set two values": (["run", "--set", "rounds=1\nseed=2"], CONFIG, "is more than one value"),
     "set unknown key": (["run", "--set", "training.epoch=1"], CONFIG, "'epoch' in [training]; did you mean 'epochs'?"),
-    "set unknown option": (["run", "--set", "defense_options.sepration=1"], CONFIG, "did you mean 'separation'?"),
+    "set unknown option": (["run", "--set", "defense_options.sepration=1"], CONFIG, "did you mean 'separation_last'?"),
     "set a mistyped value": (["run", "--set", 'rounds="3"'], CONFIG, "rounds must be an integer; got '3'"),
     "unknown kind": (["list", "atacks"], USAGE, "unknown kind or name 'atacks'; did you mean 'attacks'?"),
     "unknown kind of a name": (["list", "atacks", "lie"], USAGE, "unknown kind 'atacks'; did you mean 'attacks'?"),

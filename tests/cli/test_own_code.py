@@ -98,7 +98,7 @@ def test_list_shows_the_description_and_the_options_of_a_name(mabrfl: Callable[.
     assert both[0].startswith("lie (attack)\nA little is enough: ")
     assert "Options, set by --set attack_options.NAME=VALUE:\n  z           default None  float | None\n" in both[0]
     assert "  inner          default 'lie'  str\n" in mabrfl("list", "sleeper").out
-    assert "  separation " in mabrfl("list", "presets", "hardened").out
+    assert "  separation_whole " in mabrfl("list", "presets", "hardened").out
     assert "mabrfl list presets hardened" in mabrfl("list", "defenses", "mab-rfl").out
     assert mabrfl("list", "mnist").out == "mnist (data set)\n28x28 handwritten digits, 60,000 + 10,000 images\n\n"
     assert mabrfl("list", "defenses", "owned:loud").out.startswith("owned:loud (defense)\nIt has no description.")

@@ -174,8 +174,10 @@ def test_render_writes_tables_and_figures_beside_the_packed_file_and_again_the_s
     pictures = {path.name: path.read_bytes() for path in (tmp_path / "p").iterdir()}
     assert {name: data for name, data in there.items() if name.endswith(".svg")} == pictures
     (tmp_path / "results" / "small" / "older.svg").write_text("")
+    (tmp_path / "results" / "small" / "README.md").write_text("by hand")
     again = mabrfl("render", "results/small.json.gz")
     assert "results/small/older.svg is not made of results/small.json.gz" in again.err
+    assert "README.md" not in again.err
     assert {name: (tmp_path / "results" / "small" / name).read_bytes() for name in there} == there
 
 

@@ -35,11 +35,23 @@ def test_a_run_through_flower_equals_the_simulators_run_bit_for_bit(preset):
             fraction_evaluate=0.0,
         )
         assert engine.dimension == start.size
-        result = strategy.start(grid, ArrayRecord({"all.weight": Array(start)}), num_rounds=3, timeout=600)
+        layout = simulation._engine.layout
+        sent = ArrayRecord({name: Array(part) for name, part in parts_of(start, layout).items()})
+        result = strategy.start(grid, sent, num_rounds=3, timeout=600)
         records = list(simulation.run())
-    assert np.array_equal(result.arrays["all.weight"].numpy(), simulation.model.weights)
+    assert np.array_equal(
+        joined({name: result.arrays[name].numpy() for name in layout.shapes}), simulation.model.weights
+    )
     assert strategy.defense.reputation == records[-1].reputation
     assert any(verdict.reason != "accepted" for record in records for verdict in record.verdicts.values())
+
+
+def parts_of(weights, layout):
+    return {name: weights[columns].reshape(layout.shapes[name]) for name, columns in layout.slices.items()}
+
+
+def joined(parts):
+    return np.concatenate([part.ravel() for part in parts.values()])
 
 
 def _digits_client(simulation, k):
@@ -54,12 +66,14 @@ def _digits_client(simulation, k):
     def answer(message):
         torch.set_num_threads(1)
         network = build_model("mlp", dataset.train_inputs.shape[1:], dataset.num_classes)
-        unflatten(arrays_in(message)["all.weight"], trainable(network))
+        layout = simulation._engine.layout
+        received = arrays_in(message)
+        unflatten(joined({name: received[name] for name in layout.shapes}), trainable(network))
         options = training_of(simulation.config)
         number = round_in(message)
         train_client(
             network, dataset.train_inputs, labels, options, seed=2, round=number, client=k, examples=shard.indices
         )
-        return reply_to(message, {"all.weight": flatten(trainable(network))}, examples=len(shard))
+        return reply_to(message, parts_of(flatten(trainable(network)), layout), examples=len(shard))
 
     return answer

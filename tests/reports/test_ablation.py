@@ -23,7 +23,7 @@ def whole(final: float | None = 90.0, **settings: Any) -> Cell:
 
 
 def without(what: str, final: float | None, status: str = "done", **settings: Any) -> Cell:
-    told = {"panel": {"panel_rounds": 0}, "votes": {"independence": False}}[what]
+    told = {"panel": {"panel_rounds": 0}, "votes": {"claims": 0.0}}[what]
     axes = {"ablation": f"no {what}"}
     return make_cell(final, status, axes, preset="hardened", defense="mab-rfl", defense_options=told, **settings)
 

@@ -119,7 +119,7 @@ def test_the_dimension_of_earlier_rounds_is_remembered():
 
 def test_all_malformed_leaves_the_model_where_it_is():
     outcome = MabRfl().aggregate(Updates(["a", "b"], np.full((2, 4), np.nan, np.float32)), round=1)
-    assert outcome.events == ("no-usable-updates",)
+    assert outcome.events == ("most-rejected: 2 of 2", "no-usable-updates")
     assert outcome.step.tolist() == [0, 0, 0, 0]
 
 

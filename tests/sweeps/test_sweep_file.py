@@ -238,6 +238,7 @@ BASE: dict[str, Any] = {"attack": "lie", "attackers": 0.3, "partition.kind": "ii
 OTHERWISE: dict[str, Any] = {
     "dataset": "fashion-mnist",
     "model": "mnist-cnn",
+    "before": "nnm",
     "defense": "krum",
     "preset": "reference",
     "selector": "all",
@@ -249,7 +250,6 @@ OTHERWISE: dict[str, Any] = {
     "rounds": 31,
     "seed": 1,
     "assumed_malicious": 1,
-    "before": "nnm",
     "training.epochs": 4,
     "training.batch_size": 17,
     "training.optimizer": "sgd",
@@ -314,13 +314,8 @@ WORDS = {
     "alpha_test": ["below"],
     "equal_clusters": ["first"],
     "small_cohort": ["count-crash"],
-    "step_size": ["median", "typical"],
+    "step_size": ["median"],
     "weighting": ["examples"],
-    "copy_vectors": ["raw"],
-    "grouping": ["chains"],
-    "copies": ["reject"],
-    "groups": ["first"],
-    "majority": ["heads"],
 }
 
 
@@ -347,7 +342,7 @@ MISTAKES = {
     "a value for a list": ("axes.seed = 3", "axes.seed must be a list of values; got 3"),
     "wrong value": ("axes.rounds = [1, 0]", "at rounds=0: rounds must be greater than or equal to 1; got 0"),
     "unknown defense": ("axes.defense = ['krumm']", "at defense=krumm: unknown defense 'krumm'; did you mean 'krum'?"),
-    "wrong option": ("axes.defense_options.sepration = [1]", "has no option 'sepration'; did you mean 'separation'?"),
+    "wrong option": ("axes.defense_options.suspicon = [1]", "has no option 'suspicon'; did you mean 'suspicion'?"),
     "twice the same": ("axes.seed = [1]\naxes.row = [{seed = 2}]", "two axes set 'seed'"),
     "label that is no text": ("axes.row = [{label = 3, seed = 2}]", "a label must be a string; got 3"),
     "axes beside grids": ("axes.seed = [1]\n[[grid]]\naxes.seed = [2]", "[axes] at the top does not go with [[grid]]"),
@@ -473,7 +468,8 @@ def test_an_experiment_says_what_it_is_and_can_be_read(path: Path) -> None:
     assert f"mabrfl sweep experiments/{path.name}" in head
     told = [int(word) for word in head.replace(",", "").replace(":", "").split() if word.isdigit()]
     assert len(read.cells) in told, f"{path.name} has {len(read.cells)} cells; its header says otherwise"
-    assert {cell.config.clients for cell in read.cells} == {50}
+    if not path.stem.startswith("hardening"):
+        assert {cell.config.clients for cell in read.cells} == {50}
     assert resolve(read.cells[-1].config) == read.cells[-1].config
 
 

@@ -243,6 +243,7 @@ _OF_MAB_RFL: Mapping[str, Entry] = {
     ),
     "hardened": Entry(
         target=f"{_PRESETS}[hardened]",
+        revision=2,  # judges by layer, bounded shares
         line="The default: no threshold to tune, reputation that reacts, bounded influence (docs/hardening.md).",
         colour="#000000",
         dashes="solid",

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
+from mabrfl import vectors
 from mabrfl.flower.problems import MalformedReply, Problem
 from mabrfl.flower.schema import ModelSchema
 from mabrfl.updates import Floats
 
+ZEROS = 1e-6
+"""Weights shorter than this share of the server's own are no model."""
 MOST_EXAMPLES = 2**53
 """A larger number of examples is not believed."""
 
@@ -50,14 +53,14 @@ class ReplyChecker:
         The server's own model.
     arrayrecord_key, weighted_by_key
         See :class:`~mabrfl.flower.RobustStrategy`.
-    may_be_zero
-        Whether weights that are all zero are allowed, as they are if the server's own are zero.
+    shortest
+        Norm of the weights up to which they are taken for zeros; below 0 if the server's own may be zeros.
     """
 
     schema: ModelSchema
     arrayrecord_key: str
     weighted_by_key: str
-    may_be_zero: bool = False
+    shortest: float = 0.0
 
     def check(self, content: RecordDict) -> CheckResult:
         """Check a reply against the server's own model, and unpack its arrays."""
@@ -66,8 +69,8 @@ class ReplyChecker:
             examples = num_examples(content, self.weighted_by_key)
             weights: Floats = np.empty(self.schema.dimension, self.schema.dtype)
             buffers = self.schema.read(arrays, weights)
-            if not self.may_be_zero and not np.any(weights):
-                raise MalformedReply("zero", "all weights are zero")
+            if (norm := float(vectors.row_norms(weights[None])[0])) <= self.shortest:
+                raise MalformedReply("zero", f"all weights are zero, or next to it: their norm is {norm:.3g}")
         except MalformedReply as malformed:
             return malformed.problem
         except MemoryError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from flwr.app import MetricRecord
 
+from mabrfl.defense import MOST_REJECTED
 from mabrfl.flower.messages import MatchedReply, SentMessages
 from mabrfl.flower.problems import Problem
 from mabrfl.flower.state_config import hash_of
@@ -188,6 +189,6 @@ def log_round(report: RoundReport, figures: Mapping[str, Any]) -> None:
     if len(unused) > _MOST_LINES:
         log.warning("\t> and %d more", len(unused) - _MOST_LINES)
     for event in report.events[:MOST_EVENTS]:
-        log.info("\t> %s", safe_text(event))
+        log.log(logging.WARNING if event.startswith(MOST_REJECTED) else logging.INFO, "\t> %s", safe_text(event))
     if len(report.events) > MOST_EVENTS:
         log.info("\t> and %d more events", len(report.events) - MOST_EVENTS)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
+from mabrfl import vectors
 from mabrfl.checks import check_whole
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, StateError
@@ -23,7 +23,7 @@ from mabrfl.flower.judging import Judgement, Limits, ReplyBatch, judge, unpack
 from mabrfl.flower.logs import numbered_rounds
 from mabrfl.flower.messages import ReplyMatcher, SentMessages, write_messages
 from mabrfl.flower.node_identity import Identify, by_public_key, wait_for_nodes
-from mabrfl.flower.reply_checks import ReplyChecker
+from mabrfl.flower.reply_checks import ZEROS, ReplyChecker
 from mabrfl.flower.reply_grid import OneByOneGrid
 from mabrfl.flower.root_training import RootUpdate, root_row
 from mabrfl.flower.round_report import RoundReport, audit_rows, figures, log_round, log_settings, metric_record
@@ -382,8 +382,9 @@ class RobustStrategy(EvaluatingStrategy):
 
     def _checker(self) -> ReplyChecker:
         """Return the check of replies against the present model."""
-        zero = not np.any(self.state.model.weights)
-        return ReplyChecker(self.state.schema, self.arrayrecord_key, self.weighted_by_key, may_be_zero=zero)
+        norm = float(vectors.row_norms(self.state.model.weights[None])[0])
+        shortest = ZEROS * norm if norm else -1.0
+        return ReplyChecker(self.state.schema, self.arrayrecord_key, self.weighted_by_key, shortest)
 
     def _reported(self, batch: ReplyBatch, judgement: Judgement) -> MetricRecord | None:
         """Return the accepted clients' own metrics, averaged."""

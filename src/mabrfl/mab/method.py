@@ -71,6 +71,7 @@ class MabRfl(Defense):
             beliefs=_beliefs(chosen),
             reset_beliefs=isinstance(chosen, MabRflOptions) and chosen.beliefs == "reset",
             dimension=dimension,
+            blame_majority=isinstance(chosen, MabRflOptions),
         )
 
 
@@ -81,8 +82,8 @@ def rule_of(chosen: Options) -> MabRflRule | HardenedRule:
 
 def selector_of(chosen: Options) -> Selector:
     """Return the selector that belongs to a set of options."""
-    if isinstance(chosen, HardenedOptions) and chosen.budget:
-        return Budgeted(num_selected=chosen.budget, explore=chosen.explore)
+    if isinstance(chosen, HardenedOptions):
+        return Budgeted(num_selected=chosen.budget) if chosen.budget else ACS(warmup_rounds=chosen.warmup_rounds)
     return ACS(
         warmup_rounds=chosen.warmup_rounds,
         inclusion=chosen.inclusion,

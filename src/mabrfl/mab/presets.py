@@ -117,6 +117,10 @@ class MabRflOptions:
 
     def __post_init__(self) -> None:
         check_options(self, _RANGES)
+        if self.never_to > self.always_from:
+            raise ConfigError(
+                f"never_to <= always_from must hold; got never_to={self.never_to}, always_from={self.always_from}"
+            )
         if not -1 < self.c_min <= self.c_max < 1:
             raise ConfigError(f"-1 < c_min <= c_max < 1 must hold; got c_min={self.c_min}, c_max={self.c_max}")
 

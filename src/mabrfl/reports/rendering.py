@@ -2,7 +2,7 @@
 
 ``NAME.json.gz`` has the folder ``NAME``. It holds the tables in every format, ranks included; the table of detection
 where there is anything to detect; and figures as SVG with the paper's own values. An ablation has its own table and
-that of detection, and nothing else.
+that of detection, and nothing else. The folder's ``README.md`` is written by hand and left alone.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ ABLATION: Mapping[str, Callable[[AblationTable], str]] = {
 }
 """The same of the table of an ablation."""
 PICTURE = ".svg"
+BY_HAND = "README.md"
+"""The one file of a folder that is not made of the results: what came of them, in words."""
 
 
 def folder_beside(packed: Path | str) -> Path:
@@ -90,7 +92,7 @@ def rendered(results: Results, figures: Container[str] | None = None) -> Iterato
 
 
 def write_rendered(packed: Path | str, *, all_figures: bool = False) -> tuple[list[Path], list[Path]]:
-    """Write the files of a packed file into its folder; return them, and the folder's files that are not among them.
+    """Write the files of a packed file into its folder; return them, and the folder's other files but ``README.md``.
 
     Parameters
     ----------
@@ -111,4 +113,4 @@ def write_rendered(packed: Path | str, *, all_figures: bool = False) -> tuple[li
     for name, data in rendered(load_results(packed), figures):
         write_whole(folder / name, data)
         written.append(folder / name)
-    return written, sorted(set(folder.iterdir()) - set(written))
+    return written, sorted(set(folder.iterdir()) - {*written, folder / BY_HAND})

@@ -97,7 +97,8 @@ class MomentumMemory:
         *,
         round_number: int,
         history: float,
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        blocks: Sequence[Sequence[slice]] = (),
+    ) -> tuple[NDArray[np.float64], list[NDArray[np.float64]], NDArray[np.float64]]:
         r"""Fold updates of length 1 into ``rows``: :math:`m_t^k = g_t^k / ||g_t^k|| + \lambda m_{t_k}^k`.
 
         Unlike in Eq. 5, what a client sent last does not fade while it is not selected: a suspect is
@@ -111,25 +112,27 @@ class MomentumMemory:
             Rows of whose momenta the Gram matrix is wanted; ``rows`` must be among them.
         round_number, history
             t and lambda.
+        blocks
+            Blocks of columns of which the Gram matrix is wanted as well.
 
         Returns
         -------
-        gram, consistency
-            The Gram matrix of the panel's momenta; and the cosine between each update and the momentum
-            that its sender had before, NaN for those without one.
+        gram, shares, consistency
+            The Gram matrix of the panel's momenta, and its share over each block; and the cosine between each
+            update and the momentum that its sender had before, NaN for those without one.
         """
         since, before = self._computed[rows], self._norms[rows]
         decay = np.where(since == _NEVER, 0.0, float(history))
         vectors.fold_scaled(self._matrix, rows, updates, decay=decay, gain=1 / norms)
         self._norms[rows] = 1 + decay * before  # an upper bound, until they are measured
-        gram = vectors.gram(self._matrix, self._norms[panel], panel)
+        gram, shares = vectors.block_grams(self._matrix, blocks, self._norms[panel], panel)
         self._norms[panel] = np.sqrt(np.clip(np.diag(gram), 0, None))
         self._scales[rows] = 1.0
         self._computed[rows] = round_number
         past = decay * before
         with np.errstate(divide="ignore", invalid="ignore"):
             consistency = (self._norms[rows] ** 2 - 1 - past**2) / (2 * past)
-        return gram, np.where(past > _SHORTEST, np.clip(consistency, -1, 1), np.nan)
+        return gram, shares, np.where(past > _SHORTEST, np.clip(consistency, -1, 1), np.nan)
 
     def recent(self, rows: NDArray[np.intp], since: int) -> NDArray[np.intp]:
         """Return the other rows whose momenta are from round ``since`` or later, the latest first."""

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mabrfl import HardenedOptions, MabRfl, Updates
 from mabrfl.errors import StateError
+from mabrfl.layout import Layout
 
 WIDTH = 3000
 CLIENTS = 30
@@ -133,8 +136,8 @@ def test_the_original_is_told_apart_from_copies_that_have_another_past():
     assert outcome.rejected("sybil") == list(range(20, 30))
     swapped = own_ways(honest, 4)
     swapped[:10] = swapped[29]
-    assert shield_says(swapped, honest, representative_margin=0.1).verdicts[29].accepted
-    assert not shield_says(swapped, honest, representative_margin=0.0).verdicts[29].accepted
+    assert shield_says(swapped, honest).verdicts[29].accepted
+    assert not shield_says(swapped, honest, memory=0.0).verdicts[29].accepted
 
 
 def shield_says(rows, honest, **options):
@@ -155,7 +158,7 @@ def test_a_single_copier_and_its_victim_lose_no_reputation():
     def copy(t, rows, good, last):
         return rows[0]
 
-    shield, _ = play(copy, frozenset({29}), rounds=3, representative_margin=0.0)
+    shield, _ = play(copy, frozenset({29}), rounds=3)
     assert shield.reputation[0][1] <= 1.0
 
 
@@ -180,31 +183,26 @@ def test_length_is_bounded_in_the_smallest_cohorts_by_what_others_sent_before(cl
 
 
 def test_strikes_between_honest_rounds_are_seen_at_once():
-    def sent(at_once):
-        honest, shield, caught, progress = world(), MabRfl(seed=1, at_once=at_once), [], []
-        for t in range(1, 22):
-            chosen = shield.select(range(CLIENTS), round=t)
-            rows = honest(t)
-            good = [k for k in chosen if k not in LIARS]
-            mean = rows[good].mean(axis=0)
-            for k in LIARS:
-                rows[k] *= -100 if t % 3 == 0 else 1e-3
-            outcome = shield.aggregate(Updates(chosen, rows[chosen]), round=t)
-            caught += [not outcome.verdicts[k].accepted for k in chosen if k in LIARS and t % 3 == 0]
-            progress.append(float(outcome.step @ unit(mean)) / np.linalg.norm(mean))
-            assert not [k for k in good if not outcome.verdicts[k].accepted]
-        return np.mean(caught), np.mean(progress), trust(shield, LIARS)
-
-    rejected_strikes, progress, belief = sent(at_once=True)
-    assert rejected_strikes > 0.9
-    assert progress > 0.8
-    assert belief < 0.5
-    rejected_strikes, progress, belief = sent(at_once=False)
-    assert rejected_strikes < 0.1
-    assert belief > 0.9
+    honest, shield, caught, progress = world(), MabRfl(seed=1), [], []
+    for t in range(1, 22):
+        chosen = shield.select(range(CLIENTS), round=t)
+        rows = honest(t)
+        good = [k for k in chosen if k not in LIARS]
+        mean = rows[good].mean(axis=0)
+        for k in LIARS:
+            rows[k] *= -100 if t % 3 == 0 else 1e-3
+        outcome = shield.aggregate(Updates(chosen, rows[chosen]), round=t)
+        caught += [not outcome.verdicts[k].accepted for k in chosen if k in LIARS and t % 3 == 0]
+        if t == 3:
+            assert {outcome.verdicts[k].evidence["over"] for k in chosen if k in LIARS} == {"this round"}
+        progress.append(float(outcome.step @ unit(mean)) / np.linalg.norm(mean))
+        assert not [k for k in good if not outcome.verdicts[k].accepted]
+    assert np.mean(caught) > 0.9
+    assert np.mean(progress) > 0.8
+    assert trust(shield, LIARS) < 0.5
 
 
-def test_liars_who_trip_the_guard_with_copies_of_others_are_still_foreign():
+def test_liars_who_trip_the_guard_with_copies_of_others_are_still_rejected():
     honest, shield = world(), MabRfl(seed=1)
     for t in range(1, 7):
         shield.aggregate(Updates(range(CLIENTS), honest(t)), round=t)
@@ -219,7 +217,7 @@ def test_liars_who_trip_the_guard_with_copies_of_others_are_still_foreign():
     assert unit(outcome.step) @ unit(mean) > 0.95
 
 
-def test_liars_who_trip_the_guard_among_honest_groups_have_as_many_votes_as_heads_and_nobody_is_blamed():
+def test_liars_who_trip_the_guard_among_honest_groups_still_stand_out():
     """The worst case of the guard: honest clients come in kinds, and with copies of theirs half of all are copies."""
     honest, shield, kinds = world(), MabRfl(seed=1), unit(np.random.default_rng(8).normal(size=(5, WIDTH)))
 
@@ -234,9 +232,8 @@ def test_liars_who_trip_the_guard_among_honest_groups_have_as_many_votes_as_head
     rows[21:] = -1.5 * unit(mean) * np.median(np.linalg.norm(rows[:17], axis=1))
     outcome = shield.aggregate(Updates(range(CLIENTS), rows), round=7)
     assert "majority-guard" in outcome.events
-    assert outcome.accepted == list(range(CLIENTS))
-    assert not [k for k in range(CLIENTS) if outcome.verdicts[k].blamed]
-    assert sum(shares(outcome)[k] for k in range(21, CLIENTS)) < 0.35
+    assert outcome.accepted == list(range(21))
+    assert [k for k in range(CLIENTS) if outcome.verdicts[k].blamed] == list(range(21, CLIENTS))
 
 
 def test_after_fifty_honest_rounds_a_sign_flipper_is_selected_less_than_half_of_the_time_within_six_bad_rounds():
@@ -423,7 +420,7 @@ def test_where_half_of_those_present_are_copies_nobody_is_blamed_and_least_of_al
     assert shield.reputation[1][0] > before[1][0]  # the others are rewarded as ever
 
 
-def test_copies_and_a_foreign_group_are_never_half_of_the_reputation_together():
+def test_copies_and_an_outlying_group_are_never_half_of_the_reputation_together():
     """Of copies all but one lose their voice: 7 of 30 clients, and 8 who push the other way would make it half."""
 
     def judged(copies, foreign):
@@ -442,16 +439,12 @@ def test_copies_and_a_foreign_group_are_never_half_of_the_reputation_together():
 @pytest.mark.parametrize(
     "option",
     [
-        {"copy_similarity": 0.0, "separation": 0.0},
+        {"copy_similarity": 0.0, "separation_whole": 0.0},
         {"memory": 0.0},
         {"panel_rounds": 0},
-        {"groups": "first"},
-        {"majority": "heads"},
-        {"independence": False},
-        {"trust_weights": False},
-        {"majority_guard": False},
-        {"grouping": "chains", "copy_vectors": "raw"},
-        {"copies": "reject"},
+        {"opposed": 0.0},
+        {"suspicion": 0.0},
+        {"claims": 0.0},
     ],
     ids=str,
 )
@@ -475,3 +468,107 @@ def test_the_facts_of_a_round_say_what_was_seen():
     assert facts["largest_residual_cosine"] == pytest.approx(1.0)
     evidence = outcomes[0][1].verdicts[25].evidence
     assert (evidence["copies"], evidence["share"]) == (len(LIARS), 0.0)
+
+
+# The share of one client, and small federations.
+
+
+@settings(max_examples=150)
+@given(
+    size=st.tuples(st.integers(2, 200), st.integers(2, 40)),
+    agreement=st.sampled_from([0.0, 0.5, 0.99, 1.0 - 1e-7]),
+    liar=st.tuples(st.sampled_from([1e-30, 1e-5, 1.0, 1e5, 1e30]), st.sampled_from([1e-9, 1.0, 1e15])),
+    layers=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_no_client_ever_has_more_than_two_shares_of_the_step(size, agreement, liar, layers, seed):
+    """A search for a counter-example over geometries, sizes, lengths, reputations and claims."""
+    rng, (clients, width), (loud, claim) = np.random.default_rng(seed), size, liar
+    shield = MabRfl(seed=0)
+    layout = Layout({"a.weight": (1, 1), "b.weight": (1, width - 1)}) if layers else None
+    for t in (1, 2, 3):
+        common = unit(rng.normal(size=(1, width)))
+        rows = np.sqrt(agreement) * common + np.sqrt(1 - agreement) * unit(rng.normal(size=(clients, width)))
+        rows *= rng.lognormal(sigma=2 * rng.random(), size=(clients, 1))
+        claims = rng.lognormal(sigma=3, size=clients)
+        liars = rng.random(clients) < rng.choice([0.0, 0.02, 0.3])
+        liars[0] = True
+        rows[liars], claims[liars] = -loud * common * rng.choice([1, -1]), claim
+        outcome = shield.aggregate(Updates(range(clients), rows, claims, layout=layout), round=t)
+        used = [share for share in shares(outcome).values() if share]
+        assert max(used) <= 2 / len(used) * (1 + 1e-6)
+        assert sum(used) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("clients", [12, 50])
+def test_a_lone_liar_among_clients_that_nearly_agree_does_not_stop_training(clients):
+    """All clients descend on one bowl from nearly the same data; the liar sends the negated step."""
+    rng = np.random.default_rng(0)
+    goals = 10 * unit(rng.normal(size=(1, 40))) + 0.05 * rng.normal(size=(clients, 40))
+
+    def distance(liars):
+        shield, weights = MabRfl(seed=1), np.zeros(40)
+        for t in range(1, 13):
+            chosen = shield.select(range(clients), round=t)
+            rows = 0.5 * (goals - weights)
+            rows[liars] *= -1
+            weights = weights + shield.aggregate(Updates(chosen, rows[chosen]), round=t).step
+        return np.linalg.norm(weights - goals.mean(axis=0)), shield
+
+    alone, _ = distance([])
+    with_liar, shield = distance([3])
+    assert with_liar < alone + 0.1
+    assert trust(shield, [3]) < 0.2
+    assert trust(shield, set(range(clients)) - {3}) > 0.8
+
+
+def test_an_update_that_is_next_to_nothing_is_judged_like_silence():
+    rows = world()(1)
+    rows[7] *= 1e-9
+    outcome = MabRfl(seed=1).aggregate(Updates(range(CLIENTS), rows), round=1)
+    verdict = outcome.verdicts[7]
+    assert (verdict.accepted, verdict.reason, verdict.blamed) == (False, "malformed", False)
+    assert "next to nothing" in verdict.evidence["cause"]
+    assert len(outcome.accepted) == CLIENTS - 1
+
+
+# Layers.
+
+LAYERS = Layout({"first.weight": (4, 40), "middle.weight": (68, 40), "last.weight": (3, 40)})
+
+
+@pytest.mark.parametrize(("block", "layer"), [("first", "first"), ("last", "last")])
+def test_a_push_in_one_layer_is_seen_there_and_nowhere_else(block, layer):
+    push = unit(np.random.default_rng(6).normal(size=WIDTH)).astype(np.float32)
+    columns = LAYERS.slices[f"{layer}.weight"]
+    honest, shield, blind = world(), MabRfl(seed=1), MabRfl(seed=1)
+    seen = set()
+    for t in range(1, 9):
+        rows = honest(t)
+        scale = np.linalg.norm(rows[20:, columns], axis=1, keepdims=True)
+        rows[20:, columns] = scale * unit(push[columns]) + 0.3 * rows[20:, columns]
+        outcome = shield.aggregate(Updates(range(CLIENTS), rows, layout=LAYERS), round=t)
+        assert set(HONEST) <= set(outcome.accepted)
+        seen |= {outcome.verdicts[k].evidence.get("block") for k in LIARS}
+        assert blind.aggregate(Updates(range(CLIENTS), rows), round=t).accepted == list(range(CLIENTS))
+    assert outcome.rejected("outlier") == sorted(LIARS)
+    assert seen <= {block, None}
+    evidence = outcome.verdicts[25].evidence
+    assert evidence["separation"] >= evidence["separation_needed"]
+    assert (evidence["over"], evidence["group_size"]) == ("rounds", len(LIARS))
+
+
+def test_an_honest_client_that_alone_owns_a_label_is_not_taken_for_a_liar():
+    """It differs from all others, but in the last layer it does not oppose them."""
+    rng = np.random.default_rng(1)
+    honest, shield = world(), MabRfl(seed=1)
+    own = unit(rng.normal(size=WIDTH))
+    for t in range(1, 9):
+        rows = honest(t)[:8]
+        mean = rows[1:].mean(axis=0)
+        rows[0] = -0.6 * mean + 0.5 * np.linalg.norm(mean) * own
+        rows[0, LAYERS.slices["last.weight"]] = 0.5 * mean[LAYERS.slices["last.weight"]]
+        outcome = shield.aggregate(Updates(range(8), rows, layout=LAYERS), round=t)
+        assert outcome.accepted == list(range(8))
+    without = MabRfl(seed=1).aggregate(Updates(range(8), rows), round=1)  # nothing tells them apart without the layout
+    assert without.rejected("outlier") == [0]

@@ -1,7 +1,6 @@
 """The preset ``hardened``: MAB-RFL for models and data that nobody has tuned it for.
 
-One small function per mechanism, each with its option in :class:`HardenedOptions`; ``docs/hardening.md``
-says what each stops, what it costs and what it does not stop.
+One small function per test; ``docs/hardening.md`` says what each stops, what it costs and what it does not stop.
 """
 
 from mabrfl.mab.hardened.copies import (
@@ -13,29 +12,34 @@ from mabrfl.mab.hardened.copies import (
     residual_cosines,
     similar_groups,
 )
-from mabrfl.mab.hardened.foreign import Suspicion, branches, foreign_clients, separations
+from mabrfl.mab.hardened.groups import Group, Opposed, branches, opposed_clients, outlying_groups, separations
 from mabrfl.mab.hardened.hardened_options import HardenedOptions
-from mabrfl.mab.hardened.influence import bounded_claims, clipped_lengths, independent_votes, weighted_median
+from mabrfl.mab.hardened.influence import bounded_claims, bounded_shares, clipped_lengths, weighted_median
 from mabrfl.mab.hardened.panel import Panel
 from mabrfl.mab.hardened.rule import HardenedRule
+from mabrfl.mab.hardened.views import Blocks, views
 
 __all__ = [
+    "Blocks",
+    "Group",
     "HardenedOptions",
     "HardenedRule",
+    "Opposed",
     "Panel",
-    "Suspicion",
     "bounded_claims",
+    "bounded_shares",
     "branches",
     "clipped_lengths",
     "copy_blame",
     "disjoint",
-    "foreign_clients",
-    "independent_votes",
     "majority_is_coherent",
     "minority",
+    "opposed_clients",
+    "outlying_groups",
     "representative",
     "residual_cosines",
     "separations",
     "similar_groups",
+    "views",
     "weighted_median",
 ]

@@ -6,7 +6,6 @@ A residual is an update less the trusted mean of all updates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,35 +47,32 @@ def residual_cosines(cosines: Matrix, trust: Vector) -> Matrix:
     return np.asarray((result + result.T) / 2)
 
 
-def similar_groups(
-    similarity: Matrix, threshold: float, grouping: Literal["all-pairs", "chains"] = "all-pairs"
-) -> list[NDArray[np.intp]]:
+def similar_groups(similarity: Matrix, threshold: float) -> list[NDArray[np.intp]]:
     """Return the groups of two or more in which all pairs are at least this similar, largest first.
 
-    With ``chains`` it is enough to be linked by others (the paper's connected components); then one
-    update that resembles everybody makes one group of all.
+    Complete linkage: one update that resembles everybody does not make one group of all, as it would with the
+    paper's connected components.
     """
     n = len(similarity)
     if n < 2:
         return []
     distance = np.clip(1 - similarity, 0, None)
     np.fill_diagonal(distance, 0)
-    method: Literal["complete", "single"] = "complete" if grouping == "all-pairs" else "single"
-    merges = hierarchy.linkage(squareform(distance, checks=False), method=method)
+    merges = hierarchy.linkage(squareform(distance, checks=False), method="complete")
     labels = hierarchy.fcluster(merges, 1 - threshold, criterion="distance")
     groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     return sorted((group for group in groups if len(group) > 1), key=lambda group: (-len(group), int(group[0])))
 
 
-def disjoint(groups: Sequence[NDArray[np.intp]], seats: int) -> list[NDArray[np.intp]]:
-    """Return the groups without the seats that an earlier group has; those left with one member are dropped."""
-    taken = np.zeros(seats, dtype=bool)
+def disjoint(groups: Sequence[NDArray[np.intp]], members: int) -> list[NDArray[np.intp]]:
+    """Return the groups without the members that an earlier group has; those left with one are dropped."""
+    taken = np.zeros(members, dtype=bool)
     result = []
     for group in groups:
-        members = group[~taken[group]]
-        if len(members) > 1:
-            taken[members] = True
-            result.append(members)
+        left = group[~taken[group]]
+        if len(left) > 1:
+            taken[left] = True
+            result.append(left)
     return result
 
 
@@ -101,7 +97,7 @@ def majority_is_coherent(mass: Vector, apart: NDArray[np.bool_], grouped: NDArra
     Parameters
     ----------
     mass
-        Reputation of each seat.
+        Reputation of each client.
     apart
         Members of the groups found.
     grouped
@@ -111,11 +107,11 @@ def majority_is_coherent(mass: Vector, apart: NDArray[np.bool_], grouped: NDArra
     return minority(mass[apart].sum(), mass.sum()) and minority(mass[rest & grouped].sum(), mass[rest].sum())
 
 
-def representative(members: NDArray[np.intp], trust: Vector, consistency: Vector, lead: float) -> int:
+def representative(members: NDArray[np.intp], trust: Vector, consistency: Vector) -> int:
     """Return the client that represents a group of copies.
 
     The original update resembles its sender's own past; a copy does not. If the update of one member
-    resembles its own past more than those of all others by ``lead``, that member represents the group.
+    resembles its own past clearly more than those of all others, that member represents the group.
     Otherwise the most trusted member does, the first one of several.
 
     Parameters
@@ -123,18 +119,20 @@ def representative(members: NDArray[np.intp], trust: Vector, consistency: Vector
     members
         Those of the group who sent something this round.
     trust
-        Reputation of each seat.
+        Reputation of each client.
     consistency
-        Cosine of each seat's update with its own momentum of before; NaN without one.
-    lead
-        0 ignores the past.
+        Cosine of each client's update with its own momentum of before; NaN without one.
     """
     known = members[np.isfinite(consistency[members])]
-    if lead and len(known) == len(members) > 1:
+    if len(known) == len(members) > 1:
         order = known[np.argsort(-consistency[known], kind="stable")]
-        if consistency[order[0]] - consistency[order[1]] >= lead:
+        if consistency[order[0]] - consistency[order[1]] >= _CLEARLY:
             return int(order[0])
     return int(members[np.argmax(trust[members])])
+
+
+_CLEARLY = 0.1
+"""Lead in cosine by which an update resembles its sender's own past more than the copies of it do."""
 
 
 def copy_blame(trust: Vector) -> Vector:

@@ -1,13 +1,9 @@
-"""Bounded influence: the length of each client's step, the weight of its claimed examples, the votes of a group."""
+"""Bounded influence: the length of each client's step, the weight of its claimed examples, its share of the step."""
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
-
-from mabrfl.mab.hardened.copies import residual_cosines
 
 Vector = NDArray[np.float64]
 
@@ -27,23 +23,18 @@ def weighted_median(values: Vector, weights: Vector) -> float:
     return float(values[order[int(np.searchsorted(total, total[-1] / 2))]])
 
 
-def clipped_lengths(
-    norms: Vector, typical: float, step_size: Literal["clipped", "typical", "mean"] = "clipped", clip: float = 1.5
-) -> Vector:
-    """Return the length that each update is given in the step.
+def clipped_lengths(norms: Vector, typical: float, clip: float = 1.5) -> Vector:
+    """Return the length that each update is given in the step: its own, at most ``clip`` times what is ``typical``.
 
-    ``clipped``: its own, at most ``clip`` times what is ``typical``. Lengths of honest clients grow with the
-    number of their steps, so those with more data go further; a client with hardly any data is not
-    blown up to the size of the others.
+    Lengths of honest clients grow with the number of their steps, so those with more data go further; a client with
+    hardly any data is not blown up to the size of the others.
 
     Examples
     --------
     >>> clipped_lengths(np.array([1.0, 2.0, 300.0]), typical=2.0)
     array([1., 2., 3.])
     """
-    if step_size == "clipped" or not len(norms):
-        return np.minimum(norms, clip * typical)
-    return np.full(len(norms), typical if step_size == "typical" else np.mean(norms))
+    return np.minimum(norms, clip * typical)
 
 
 def bounded_claims(claims: Vector, typical: float, bound: float = 1.0) -> Vector:
@@ -68,43 +59,33 @@ def bounded_claims(claims: Vector, typical: float, bound: float = 1.0) -> Vector
     return np.maximum(np.minimum(claims, bound * typical) / typical, _LEAST)
 
 
-def independent_votes(weights: Vector, *views: NDArray[np.float64]) -> Vector:
-    r"""Divide each client's vote by the number of votes that its direction has already.
+def bounded_shares(lengths: Vector, most: float = 2.0) -> Vector:
+    r"""Return lengths cut so that none has more than ``most`` / n of their sum.
 
-    With residual cosines :math:`r_{kj}` (see :func:`~mabrfl.mab.hardened.copies.residual_cosines`),
-
-    .. math:: v_k = \frac{w_k}{1 + \sum_{j \ne k} \max(r_{kj}, 0)},
-
-    so m clients with a common residual direction have together m / (1 + (m - 1) r) votes: one if they
-    send copies, almost m if they are independent. The sum is the design effect of cluster sampling
-    (Kish 1965). Of several views of the same clients (their momenta, and what they sent this round), each pair
-    is judged by that in which it agrees most, so that clients with an honest past cannot push together in one round.
+    The cut c is the largest number with :math:`c \le \frac{most}{n} \sum_k \min(l_k, c)`.
 
     Parameters
     ----------
-    weights
-        Votes before.
-    views
-        Cosines, each an ``(n, n)`` matrix.
+    lengths
+        Of each client's part of the step; positive.
+    most
+        How many times an equal share one client may have at most; above 1.
 
     Examples
     --------
-    Three of six clients push the same way, beside what all have in common:
-
-    >>> common, rows = np.eye(7)[0], np.eye(7)[[1, 1, 1, 4, 5, 6]]
-    >>> rows = 0.8 * common + 0.6 * rows
-    >>> votes = independent_votes(np.ones(6), rows @ rows.T)
-    >>> bool(votes[:3].sum() < 0.5 * votes[3:].sum())
-    True
+    >>> bounded_shares(np.array([1.0, 1.0, 1.0, 97.0]))
+    array([1., 1., 1., 3.])
     """
-    if len(weights) < _FEWEST:
-        return weights
-    shared = np.maximum.reduce([residual_cosines(cosines, weights) for cosines in views]).clip(0, None)
-    np.fill_diagonal(shared, 0)
-    return np.asarray(weights / (1 + shared.sum(axis=1)))
+    n = len(lengths)
+    ordered = np.sort(lengths)[::-1]
+    left = np.cumsum(ordered[::-1])[::-1]  # the sum of all but the k largest
+    for k in range(n):
+        # With the k largest cut at c: c = most / n * (k c + left). The last k with most * k < n always fits.
+        cut = most * left[k] / (n - most * k)
+        if ordered[k] <= cut:
+            return np.asarray(np.minimum(lengths, cut))
+    return lengths
 
 
 _LEAST = 1e-6
 """A claim is worth this much at least, so that votes have a sum above zero whatever was claimed."""
-_FEWEST = 3
-"""Two residuals are opposite by construction: nothing can be said about them."""

@@ -7,24 +7,31 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mabrfl import vectors
+from mabrfl.mab.hardened.views import Blocks, Name, Views, views
 from mabrfl.rng import ClientId
 from mabrfl.screening.momentum import MomentumMemory
 from mabrfl.updates import Cohort
 
+_SIZE = 256
+"""At most so many absent clients are compared, the most recent ones."""
+
 
 @dataclass(frozen=True)
 class Panel:
-    """Clients with their momenta; the first seats are the cohort's, in its order.
+    """Clients with their momenta; the first members are the cohort's, in its order.
 
     Attributes
     ----------
     ids
-        Who sits where.
+        The members.
     present
         How many of them sent something this round.
-    cosines
-        Of their momenta.
+    views
+        Cosines of their momenta, in the whole and in each block of the model.
+    now
+        The same of what was sent this round: those ``present`` only.
+    columns
+        How many numbers each block has.
     trust
         Their reputation before this round, B / (B + M).
     consistency
@@ -33,7 +40,9 @@ class Panel:
 
     ids: tuple[ClientId, ...]
     present: int
-    cosines: NDArray[np.float64]
+    views: Views
+    now: Views
+    columns: dict[Name, int]
     trust: NDArray[np.float64]
     consistency: NDArray[np.float64]
 
@@ -41,8 +50,8 @@ class Panel:
         return len(self.ids)
 
 
-def convene(cohort: Cohort, memory: MomentumMemory, *, history: float, rounds: int, size: int) -> Panel:
-    """Remember this round's updates, and seat the cohort with those who were judged lately.
+def convene(cohort: Cohort, memory: MomentumMemory, *, history: float, rounds: int) -> Panel:
+    """Remember this round's updates, and compare the cohort with those who were judged lately.
 
     Parameters
     ----------
@@ -51,22 +60,31 @@ def convene(cohort: Cohort, memory: MomentumMemory, *, history: float, rounds: i
     memory
         Momenta of unit updates, changed in place.
     history
-        Weight of the past per round; with 0 nothing is remembered and the cohort sits alone.
-    rounds, size
-        How old a momentum may be to have a seat, and how many of these there are at most.
+        Weight of the past per round; with 0 nothing is remembered and the cohort is the whole panel.
+    rounds
+        How old a momentum of an absent client may be.
     """
-    n = len(cohort)
+    n, blocks = len(cohort), Blocks.of(cohort.layout)
+    shares = cohort.grams(blocks.layers)
+    now, columns = views(cohort.gram, shares, blocks, cohort.matrix), blocks.columns(cohort.matrix.shape[1])
     if not history:
-        return Panel(cohort.ids, n, cohort.cosines, cohort.trust(cohort.ids), np.full(n, np.nan))
+        return Panel(cohort.ids, n, now, now, columns, cohort.trust(cohort.ids), np.full(n, np.nan))
     memory.forget(gone=lambda client: client not in cohort.reputation, before=cohort.round - rounds)
     own = memory.rows(cohort.ids, cohort.matrix)
     clients = memory.clients()
     others = memory.recent(own, cohort.round - rounds) if rounds else own[:0]
-    others = np.array([row for row in others if clients[row] in cohort.reputation][:size], dtype=np.intp)
-    seats = np.concatenate([own, others])
-    gram, consistency = memory.fold_unit(
-        own, cohort.matrix, cohort.norms, seats, round_number=cohort.round, history=history
+    others = np.array([row for row in others if clients[row] in cohort.reputation][:_SIZE], dtype=np.intp)
+    rows = np.concatenate([own, others])
+    gram, shares, consistency = memory.fold_unit(
+        own, cohort.matrix, cohort.norms, rows, round_number=cohort.round, history=history, blocks=blocks.layers
     )
     ids = (*cohort.ids, *(clients[row] for row in others))
-    absent = np.full(len(others), np.nan)
-    return Panel(ids, n, vectors.cosines(gram), cohort.trust(ids), np.concatenate([consistency, absent]))
+    return Panel(
+        ids,
+        n,
+        views(gram, shares, blocks, memory.matrix, rows),
+        now,
+        columns,
+        cohort.trust(ids),
+        np.concatenate([consistency, np.full(len(others), np.nan)]),
+    )

@@ -1,8 +1,8 @@
-"""The hardened rule: it rejects copies and foreign groups, then takes a step in which influence is bounded."""
+"""The hardened rule: it rejects copies and clients that point elsewhere, then takes a step of bounded influence."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,14 +19,15 @@ from mabrfl.mab.hardened.copies import (
     residual_cosines,
     similar_groups,
 )
-from mabrfl.mab.hardened.foreign import Suspicion, foreign_clients
+from mabrfl.mab.hardened.findings import Copies, Findings, evidence, facts
+from mabrfl.mab.hardened.groups import mean_cosines, opposed_clients, outlying_groups
 from mabrfl.mab.hardened.hardened_options import HardenedOptions
 from mabrfl.mab.hardened.panel import Panel, convene
+from mabrfl.mab.hardened.views import BLOCKS, Name
 from mabrfl.rng import ClientId
 from mabrfl.screening.momentum import MomentumMemory
-from mabrfl.updates import Cohort, Decision, Evidence, Reason, as_client_id
+from mabrfl.updates import Cohort, Decision, as_client_id
 
-_ALONE = 1
 _SAME = 0.9999
 """Residual cosine of updates that are the same but for rounding."""
 _MARGIN = 0.2
@@ -35,6 +36,19 @@ _CREDIBLE = 0.5
 """A client needs this reputation to represent a group of copies: more likely honest than not."""
 _UNANIMOUS = 0.9
 """At a median cosine of this or more, momenta differ mostly by when their clients were selected."""
+_SILENT = 1e-6
+"""An update shorter than this many typical lengths says nothing, like one of zeros."""
+_FEWEST_AT_ONCE = 20
+"""Clients of a round among which a group can be seen without the past."""
+_CHANCE = 3.0
+"""Deviations of a cosine by chance, 1 / sqrt(numbers), that a single client must be opposed by."""
+_SMALLEST = 2
+_SMALLEST_IN_FIRST = 5
+"""The first layer is small, and honest updates of it nearly agree: a few that differ there are chance."""
+_AT_ONCE: tuple[Name, ...] = ("whole", "last")
+"""The blocks that are large enough, and of which one round says enough."""
+_LONE: tuple[Name, ...] = ("whole", "last", "labels")
+"""The blocks in which a single client may oppose the others."""
 
 
 class _Sent(NamedTuple):
@@ -44,33 +58,12 @@ class _Sent(NamedTuple):
     examples: float
 
 
-@dataclass
-class _Findings:
-    """Results of the tests, seat by seat."""
+class _View(NamedTuple):
+    """The cosines between clients in one block, over the ``rounds`` (momenta) or of ``this round``."""
 
-    reasons: list[Reason]
-    credit: NDArray[np.float64]
-    group_size: NDArray[np.intp]
-    nearest: NDArray[np.float64]
-    silent: NDArray[np.bool_]
-    """Seats that are rejected: they are not compared any further."""
-    events: list[str]
-
-    @classmethod
-    def none(cls, seats: int) -> _Findings:
-        return cls(
-            reasons=["accepted"] * seats,
-            credit=np.ones(seats),
-            group_size=np.full(seats, _ALONE, dtype=np.intp),
-            nearest=np.full(seats, np.nan),
-            silent=np.zeros(seats, dtype=bool),
-            events=[],
-        )
-
-    def reject(self, seats: NDArray[np.intp], reason: Reason) -> None:
-        for seat in seats:
-            self.reasons[seat] = reason
-        self.silent[seats] = True
+    block: Name
+    over: str
+    cosines: NDArray[np.float64]
 
 
 class HardenedRule:
@@ -93,177 +86,189 @@ class HardenedRule:
 
     def __call__(self, cohort: Cohort) -> Decision:
         """Judge one round."""
-        chosen = self.options
-        panel = convene(cohort, self._memory, history=chosen.memory, rounds=chosen.panel_rounds, size=chosen.panel_size)
-        findings = _Findings.none(len(panel))
-        groups = self._find_copies(cohort, panel, findings)
-        self._judge_copies(groups, panel, findings)
-        suspicions = self._find_foreign(cohort, groups, panel, findings)
+        panel = convene(cohort, self._memory, history=self.options.memory, rounds=self.options.panel_rounds)
+        findings = Findings.none(len(panel))
+        self._find_silent(cohort, panel, findings)
+        copies = self._find_copies(panel, findings)
+        self._judge_copies(copies, panel, findings)
+        self._find_outliers(copies, panel, findings)
         self._spare(panel, findings)
         typical = self._typical(cohort, panel, findings)
         weights = self._weights(cohort, panel, findings, typical)
         return Decision(
             weights=weights,
             reasons=findings.reasons[: len(cohort)],
-            evidence=_evidence(cohort, panel, findings, weights),
+            evidence=evidence(cohort, panel, findings, weights),
             credit=findings.credit[: len(cohort)],
             events=tuple(findings.events),
-            facts=_facts(panel, findings, suspicions, typical.length),
+            facts=facts(panel, findings, typical.length),
         )
 
-    def _mass(self, panel: Panel) -> NDArray[np.float64]:
-        """Return what each seat counts where majorities are asked for."""
-        return panel.trust if self.options.majority == "reputation" else np.ones(len(panel))
+    def _find_silent(self, cohort: Cohort, panel: Panel, findings: Findings) -> None:
+        """Set aside updates that are next to nothing beside the others: they are not used, and cost nothing."""
+        typical = influence.weighted_median(cohort.norms, panel.trust[: len(cohort)])
+        silent = np.flatnonzero(cohort.norms < _SILENT * typical)
+        findings.reject(silent, "malformed")
+        findings.credit[silent] = 0.0
+        for member in silent.tolist():
+            findings.why[member] = {"cause": f"norm {cohort.norms[member]:.3g} is next to nothing beside {typical:.3g}"}
 
-    def _typical(self, cohort: Cohort, panel: Panel, findings: _Findings) -> _Sent:
+    def _typical(self, cohort: Cohort, panel: Panel, findings: Findings) -> _Sent:
         """Return the medians, by reputation, of the lengths and claims sent last by all who are not rejected now."""
         self._sent = {client: sent for client, sent in self._sent.items() if client in cohort.reputation}
         arrived = zip(cohort.norms.tolist(), cohort.num_examples.tolist(), strict=True)
         self._sent.update(zip(cohort.ids, (_Sent(*each) for each in arrived), strict=True))
-        rejected = {client for client, silent in zip(panel.ids, findings.silent, strict=True) if silent}
+        rejected = {client for client, out in zip(panel.ids, findings.rejected, strict=True) if out}
         heard = [client for client in self._sent if client not in rejected]
         sent, trust = np.array([self._sent[client] for client in heard]), cohort.trust(heard)
         return _Sent(*(influence.weighted_median(column, trust) for column in sent.T))
 
-    def _find_copies(self, cohort: Cohort, panel: Panel, findings: _Findings) -> list[NDArray[np.intp]]:
+    def _find_copies(self, panel: Panel, findings: Findings) -> Copies:
         """Look for copies among this round's updates, and among the momenta of the whole panel."""
-        chosen, n, seats = self.options, len(cohort), len(panel)
-        compared = [(cohort.cosines, panel.trust[:n])]
-        if n > 1 and np.median(cohort.cosines[~np.eye(n, dtype=bool)]) < _UNANIMOUS:
-            compared.append((panel.cosines, panel.trust))
-        exact: list[NDArray[np.intp]] = []
-        close: list[NDArray[np.intp]] = []
-        fresh = True
-        grouped = np.zeros(seats, dtype=bool)
-        for cosines, trust in compared:
-            similarity = residual_cosines(cosines, trust) if chosen.copy_vectors == "residual" else cosines
+        threshold, n = self.options.copy_similarity, panel.present
+        compared = [(panel.now["whole"], panel.trust[:n])]
+        if n > 1 and np.median(panel.now["whole"][~np.eye(n, dtype=bool)]) < _UNANIMOUS:
+            compared.append((panel.views["whole"], panel.trust))
+        exact: Copies = []
+        close: Copies = []
+        grouped = np.zeros(len(panel), dtype=bool)
+        for view, (cosines, trust) in enumerate(compared):
+            similarity = residual_cosines(cosines, trust)
             if len(similarity) > 1:
                 others = similarity - 3 * np.eye(len(similarity))
                 findings.nearest[: len(others)] = np.fmax(findings.nearest[: len(others)], others.max(axis=1))
-            if chosen.copy_similarity:
-                if fresh:  # momenta may be the same by chance of selection; this round's updates are not
-                    exact = similar_groups(similarity, max(_SAME, chosen.copy_similarity), chosen.grouping)
-                close += similar_groups(similarity, chosen.copy_similarity, chosen.grouping)
-                for group in similar_groups(similarity, chosen.copy_similarity - _MARGIN, chosen.grouping):
+            if threshold:
+                if view == 0:  # momenta may be the same by chance of selection; this round's updates are not
+                    exact = similar_groups(similarity, max(_SAME, threshold))
+                close += similar_groups(similarity, threshold)
+                for group in similar_groups(similarity, threshold - _MARGIN):
                     grouped[group] = True
-            fresh = False
         return self._believable(exact, close, grouped, panel, findings)
 
     def _believable(
         self,
-        exact: list[NDArray[np.intp]],
-        close: list[NDArray[np.intp]],
+        exact: Copies,
+        close: Copies,
         grouped: NDArray[np.bool_],
         panel: Panel,
-        findings: _Findings,
-    ) -> list[NDArray[np.intp]]:
+        findings: Findings,
+    ) -> Copies:
         """Return the groups of copies that are not more likely the honest majority, or honest groups of like data.
 
         Updates that are the same but for rounding are copies even where honest clients come in groups.
         """
-        seats = len(panel)
-        nothing = np.zeros(seats, dtype=bool)
+        members = len(panel)
+        nothing = np.zeros(members, dtype=bool)
         if not close:
             return []
-        for groups, alike in ((disjoint([*exact, *close], seats), grouped), (disjoint(exact, seats), nothing)):
+        for groups, alike in ((disjoint([*exact, *close], members), grouped), (disjoint(exact, members), nothing)):
             apart = nothing.copy()
             for group in groups:
                 apart[group] = True
-            if not self.options.majority_guard or majority_is_coherent(self._mass(panel), apart, alike):
+            if majority_is_coherent(panel.trust, apart, alike):
                 for group in groups:
                     findings.group_size[group] = len(group)
                 return groups
             findings.events = ["majority-guard"]
         return []
 
-    def _judge_copies(self, groups: list[NDArray[np.intp]], panel: Panel, findings: _Findings) -> None:
+    def _judge_copies(self, groups: Copies, panel: Panel, findings: Findings) -> None:
         """Leave each group of copies one vote, or none, and blame its members by how likely they copied."""
-        chosen = self.options
         for members in groups:
             findings.credit[members] = copy_blame(panel.trust[members])
             present = members[members < panel.present]
             silenced = members
             if len(present):
-                speaker = representative(present, panel.trust, panel.consistency, chosen.representative_margin)
-                if chosen.copies == "collapse" and panel.trust[speaker] >= _CREDIBLE:
+                speaker = representative(present, panel.trust, panel.consistency)
+                if panel.trust[speaker] >= _CREDIBLE:
                     silenced = members[members != speaker]
                     findings.credit[speaker] *= -1
             findings.reject(silenced, "sybil")
 
-    def _spare(self, panel: Panel, findings: _Findings) -> None:
+    def _find_outliers(self, copies: Copies, panel: Panel, findings: Findings) -> None:
+        """Look for groups, and for single clients, that point elsewhere: in each block of the model.
+
+        First by the momenta of the panel, then by this round's updates alone, which show a new push at once. Attackers
+        may be a majority of a round by chance; so those who stay must hold most of the reputation of the panel, absent
+        clients included.
+        """
+        for block in BLOCKS:
+            if block in panel.views:
+                self._reject_groups(_View(block, "rounds", panel.views[block]), copies, panel, findings)
+        for block in _LONE:
+            if block in panel.views:
+                self._reject_opposed(_View(block, "rounds", panel.views[block]), copies, panel, findings)
+        for block in _AT_ONCE if self.options.memory and panel.present >= _FEWEST_AT_ONCE else ():
+            if block in panel.now:
+                self._reject_groups(_View(block, "this round", panel.now[block]), copies, panel, findings)
+
+    def _reject_groups(self, view: _View, copies: Copies, panel: Panel, findings: Findings) -> None:
+        """Reject the groups that stand out in one block."""
+        block, over, cosines = view
+        compared = np.flatnonzero(~findings.rejected[: len(cosines)])
+        groups, most = outlying_groups(
+            cosines[np.ix_(compared, compared)],
+            panel.trust[compared],
+            separation=getattr(self.options, f"separation_{block}"),
+            suspicion=self.options.suspicion,
+            smallest=_SMALLEST_IN_FIRST if block == "first" else _SMALLEST,
+            spent=float(np.delete(panel.trust, compared).sum()),
+        )
+        for group in groups or ([most] if most else []):
+            why = {
+                "block": block,
+                "over": over,
+                "separation": group.excess,
+                "separation_needed": group.needed,
+                "group_cosine": group.cosine,
+                "group_size": len(group.members),
+            }
+            if group.excess - group.needed > findings.closest.get("margin", -np.inf):
+                findings.closest = {**why, "margin": group.excess - group.needed}
+            if groups:
+                findings.reject_outliers(compared[group.members], why, copies)
+
+    def _reject_opposed(self, view: _View, copies: Copies, panel: Panel, findings: Findings) -> None:
+        """Reject single clients that oppose all others in one block."""
+        block, over, cosines = view
+        compared = np.flatnonzero(~findings.rejected[: len(cosines)])
+        spent = float(np.delete(panel.trust, compared).sum())
+        among = np.ix_(compared, compared)
+        # An honest client that alone has some label differs from all others, but not against them in the last layer.
+        against = mean_cosines(panel.views.get("last", cosines)[among]) < 0
+        # Among few numbers, honest updates point against each other by chance.
+        opposed = self.options.opposed and max(self.options.opposed, _CHANCE / np.sqrt(panel.columns[block]))
+        trust = panel.trust[compared]
+        for found in opposed_clients(cosines[among], trust, opposed=opposed, among=against, spent=spent):
+            why = {"block": block, "over": over, "cosine": found.cosine, "cosine_needed": -opposed}
+            findings.reject_outliers(compared[[found.member]], why, copies)
+
+    def _spare(self, panel: Panel, findings: Findings) -> None:
         """Blame nobody if half of the clients present, or more, are rejected; reject nobody if all would be.
 
         The rejected are a minority of all known clients, and may be a majority of this round by chance.
         """
-        rejected = findings.silent[: panel.present]
-        mass = self._mass(panel)[: panel.present]
+        rejected = findings.rejected[: panel.present]
+        mass = panel.trust[: panel.present]
         if rejected.all():
             findings.events.append("nobody-left")
             findings.reasons[: panel.present] = ["accepted"] * panel.present
-            findings.silent[: panel.present] = False
+            findings.rejected[: panel.present] = False
             findings.credit[: panel.present] = 0.0
-        elif self.options.majority_guard and not minority(mass[rejected].sum(), mass.sum()):
+        elif not minority(mass[rejected].sum(), mass.sum()):
             findings.events.append("majority-present")
             # The representative of a group of copies is accepted, and would be the only one blamed.
             credit = findings.credit[: panel.present]
             findings.credit[: panel.present] = np.where(rejected, 0.0, np.maximum(credit, 0.0))
 
-    def _find_foreign(
-        self, cohort: Cohort, groups: list[NDArray[np.intp]], panel: Panel, findings: _Findings
-    ) -> list[Suspicion]:
-        """Look for foreign groups among the clients not rejected yet; copies of their members are foreign, too.
-
-        First by the momenta of the panel, then by this round's updates. Attackers may be a majority of a round by
-        chance, so the guard asks that the clients who stay are a majority of the panel.
-        """
-        foreign, suspicions = self._foreign_among(panel.cosines, np.flatnonzero(~findings.silent), panel)
-        self._reject_foreign(foreign, groups, findings)
-        if self.options.at_once and self.options.memory:
-            here = np.flatnonzero(~findings.silent[: panel.present])
-            foreign, more = self._foreign_among(cohort.cosines, here, panel)
-            self._reject_foreign(foreign, groups, findings)
-            suspicions += more
-        return suspicions
-
-    def _foreign_among(
-        self, cosines: NDArray[np.float64], voices: NDArray[np.intp], panel: Panel
-    ) -> tuple[NDArray[np.intp], list[Suspicion]]:
-        """Return which of these seats are foreign, and the groups that were examined."""
-        chosen, mass = self.options, self._mass(panel)
-        foreign, suspicions = foreign_clients(
-            cosines[np.ix_(voices, voices)],
-            mass[voices],
-            separation=chosen.separation,
-            small_group=chosen.small_group,
-            aligned=chosen.aligned,
-            suspicion=chosen.suspicion,
-            groups=chosen.groups,
-            guard=chosen.majority_guard,
-            spent=float(np.delete(mass, voices).sum()),
-        )
-        groups = [Suspicion(voices[each.members], each.separation, each.needed, each.cosine) for each in suspicions]
-        return voices[foreign], groups
-
-    @staticmethod
-    def _reject_foreign(rejected: NDArray[np.intp], groups: list[NDArray[np.intp]], findings: _Findings) -> None:
-        for group in groups:
-            if np.isin(group, rejected).any():
-                rejected = np.union1d(rejected, group)
-        findings.credit[rejected] = 1.0
-        findings.reject(rejected, "outlier")
-
-    def _weights(self, cohort: Cohort, panel: Panel, findings: _Findings, typical: _Sent) -> NDArray[np.float64]:
+    def _weights(self, cohort: Cohort, panel: Panel, findings: Findings, typical: _Sent) -> NDArray[np.float64]:
         """Return what each update is multiplied by in the step."""
         chosen, n = self.options, len(cohort)
         weights = np.zeros(n)
-        used = np.flatnonzero(~findings.silent[:n])
-        votes = panel.trust[used] if chosen.trust_weights else np.ones(len(used))
-        if chosen.independence:
-            among = np.ix_(used, used)
-            votes = influence.independent_votes(votes, panel.cosines[among], cohort.cosines[among])
-        votes = votes * influence.bounded_claims(cohort.num_examples[used], typical.examples, chosen.claims)
-        lengths = influence.clipped_lengths(cohort.norms[used], typical.length, chosen.step_size, chosen.clip)
-        weights[used] = votes / votes.sum() * lengths / cohort.norms[used]
+        used = np.flatnonzero(~findings.rejected[:n])
+        votes = panel.trust[used] * influence.bounded_claims(cohort.num_examples[used], typical.examples, chosen.claims)
+        lengths = influence.clipped_lengths(cohort.norms[used], typical.length, chosen.clip)
+        weights[used] = influence.bounded_shares(votes / votes.sum() * lengths) / cohort.norms[used]
         return weights
 
     def state_dict(self) -> dict[str, Any]:
@@ -285,32 +290,3 @@ class HardenedRule:
         self._memory.load_state_dict(state)
         sent = zip(*(column.tolist() for column in columns.values()), strict=True)
         self._sent = {client: _Sent(*each) for client, each in zip(who, sent, strict=True)}
-
-
-def _evidence(cohort: Cohort, panel: Panel, findings: _Findings, weights: NDArray[np.float64]) -> list[Evidence]:
-    """Say, for each client, what the tests saw."""
-    total = float((weights * cohort.norms).sum())
-    return [
-        {
-            "norm": float(cohort.norms[k]),
-            "trust": float(panel.trust[k]),
-            "nearest": None if np.isnan(findings.nearest[k]) else float(findings.nearest[k]),
-            "copies": int(findings.group_size[k]),
-            "share": float(weights[k] * cohort.norms[k] / total) if total else 0.0,
-        }
-        for k in range(len(cohort))
-    ]
-
-
-def _facts(panel: Panel, findings: _Findings, suspicions: list[Suspicion], typical: float) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "panel": len(panel),
-        "largest_residual_cosine": None if np.isnan(findings.nearest).all() else float(np.nanmax(findings.nearest)),
-        "largest_copied_group": int(findings.group_size.max()),
-        "typical_length": typical,
-    }
-    if suspicions:
-        worst = max(suspicions, key=lambda each: each.separation - each.needed)
-        facts["separation"], facts["separation_needed"] = worst.separation, worst.needed
-        facts["group_cosine"], facts["group_size"] = worst.cosine, len(worst.members)
-    return facts

@@ -1,0 +1,244 @@
+"""Groups and single clients that point elsewhere than the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
+
+from mabrfl.mab.hardened.copies import minority
+
+Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_FEWEST = 4
+"""Clients among which one may oppose the others."""
+_FEWEST_FOR_GROUPS = 5
+"""Clients among which a group of two is a minority."""
+_SMALLEST = 2
+_FLOOR = 0.01
+"""Of a mean cosine under a square root."""
+_SMALL_GROUP = 0.4
+"""How much more separation is asked of a small group: this times ln(clients) / size."""
+_ALIGNED = 0.5
+"""Groups whose mean directions have at least this cosine never differ."""
+_STANDS_OUT = 0.5
+"""What is left among the others may differ by at most this share of what the rejected groups differ by."""
+_LARGE, _MORE = 0.4, 6.0
+"""Of a group with more than this share of the mass more separation is asked, up to 1.6 times at one half: the nearer to
+half it is, the likelier it is that the others are the ones who lie."""
+_AGREEMENT = 0.1
+"""Mean cosine from which clients agree, so that one of them can oppose the others."""
+
+
+def branches(cosines: Matrix) -> Mask:
+    """Return the groups of Ward's hierarchical clustering as masks, one row each; leaves and the root left out."""
+    n = len(cosines)
+    # Ward's method needs the distances between unit vectors only, not the vectors.
+    distances = np.sqrt(np.clip(2 - 2 * cosines, 0, None))
+    np.fill_diagonal(distances, 0)
+    merges = hierarchy.linkage(squareform(distances, checks=False), method="ward")
+    masks = np.concatenate([np.eye(n, dtype=bool), np.zeros((n - 1, n), dtype=bool)])
+    for step, (left, right) in enumerate(merges[:, :2].astype(int)):
+        masks[n + step] = masks[left] | masks[right]
+    return masks[n:-1]
+
+
+def separations(cosines: Matrix, groups: Mask) -> tuple[Vector, Vector]:
+    r"""Return the squared distance between each group's mean direction and that of all others, and their cosine.
+
+    Both are corrected for the noise of the individual members. With a and b the mean cosines between
+    different members within the group and within the others, and x the mean cosine across,
+
+    .. math:: D^2 = a + b - 2 x, \qquad c = x / \sqrt{a b}.
+
+    Without the correction, small groups would seem farther away than large ones. At the end of training,
+    when honest updates are mostly noise, any two halves of them would seem to oppose each other.
+    """
+    chosen = groups.astype(np.float64)
+    size = chosen.sum(axis=1)
+    others = len(cosines) - size
+    toward = chosen @ cosines
+    within = (toward * chosen).sum(axis=1)
+    across = (toward * (1 - chosen)).sum(axis=1)
+    rest = cosines.sum() - within - 2 * across
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inside = (within - size) / (size * (size - 1))
+        outside = (rest - others) / (others * (others - 1))
+        between = across / (size * others)
+    cosine = between / np.sqrt(np.clip(inside, _FLOOR, None) * np.clip(outside, _FLOOR, None))
+    return inside + outside - 2 * between, np.clip(cosine, -1, 1)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group that differs from the others, and by how much.
+
+    Attributes
+    ----------
+    members
+        Who belongs to it.
+    excess
+        Separation D² from the others, less what is asked of a small group: 0.4 ln(clients) / size.
+    needed
+        Excess from which it is rejected, if it stands out as well.
+    cosine
+        Of its mean direction with that of the others.
+    """
+
+    members: NDArray[np.intp]
+    excess: float
+    needed: float
+    cosine: float
+
+
+def most_different(
+    cosines: Matrix, mass: Vector, *, separation: float, suspicion: float, smallest: int = _SMALLEST
+) -> Group | None:
+    """Return the group with less than half of the mass that differs most from the others; None if there is none."""
+    n = len(cosines)
+    if n < _FEWEST_FOR_GROUPS:
+        return None
+    masks = branches(cosines)
+    heavy = masks @ mass > mass.sum() / 2
+    masks = np.where(heavy[:, None], ~masks, masks)
+    size = masks.sum(axis=1)
+    masks = masks[(size >= smallest) & (n - size >= _SMALLEST)]
+    if not len(masks):
+        return None
+    squared, cosine = separations(cosines, masks)
+    size = masks.sum(axis=1)
+    credence = np.minimum(masks @ mass / size * (n - size) / np.maximum(~masks @ mass, _FLOOR), 1)
+    nearly_half = np.maximum(masks @ mass / mass.sum() - _LARGE, 0)
+    needed = separation * (1 - suspicion * (1 - credence)) * (1 + _MORE * nearly_half)
+    excess = squared - _SMALL_GROUP * np.log(n) / size
+    best = int(np.argmax(np.where(cosine < _ALIGNED, excess - needed, -np.inf)))
+    if cosine[best] >= _ALIGNED:
+        return None
+    return Group(np.flatnonzero(masks[best]), float(excess[best]), float(needed[best]), float(cosine[best]))
+
+
+def outlying_groups(
+    cosines: Matrix,
+    mass: Vector,
+    *,
+    separation: float,
+    suspicion: float = 0.3,
+    smallest: int = _SMALLEST,
+    spent: float = 0.0,
+) -> tuple[list[Group], Group | None]:
+    """Return the groups to reject, and the group that differs most (which may not be rejected).
+
+    Groups are taken away one after the other, the most different one first, until half of the mass is gone. The
+    first k of them are rejected, for the largest k for which
+
+    - each differs from those that were left by an excess of ``separation`` (less for one with little reputation),
+    - together, and with the mass ``spent``, they hold less than half of all mass, and
+    - they stand out: no group among the clients that stay differs from the rest by more than half as much as each
+      of them. Where honest clients come in groups (one label each, say), all of these groups differ about as much,
+      so none of them stands out.
+
+    Parameters
+    ----------
+    cosines
+        Of what is compared, ``(n, n)``.
+    mass
+        The reputation of each client.
+    separation, suspicion
+        See :class:`~mabrfl.mab.hardened.hardened_options.HardenedOptions`; a separation of 0 rejects nobody.
+    smallest
+        Smaller groups are not examined.
+    spent
+        The mass of the clients that are not compared, because they are absent or rejected already.
+    """
+    if not separation:
+        return [], None
+    groups = _one_after_the_other(cosines, mass, separation=separation, suspicion=suspicion, smallest=smallest)
+    total = mass.sum() + spent
+    gone = spent + np.cumsum([mass[group.members].sum() for group in groups])
+    rejected = 0
+    for k, group in enumerate(groups, start=1):
+        if group.excess < group.needed or not minority(gone[k - 1], total):
+            break
+        others = max((other.excess for other in groups[k:]), default=0.0)
+        if others <= _STANDS_OUT * min(each.excess for each in groups[:k]):
+            rejected = k
+    return groups[:rejected], groups[0] if groups else None
+
+
+def _one_after_the_other(cosines: Matrix, mass: Vector, **settings: Any) -> list[Group]:
+    """Take the most different group away, again and again, until half of the mass is gone or nothing differs."""
+    alive = np.arange(len(cosines))
+    groups: list[Group] = []
+    while minority(mass.sum() - mass[alive].sum(), mass.sum()):
+        group = most_different(cosines[np.ix_(alive, alive)], mass[alive], **settings)
+        if group is None:
+            break
+        members = alive[group.members]
+        groups.append(Group(members, group.excess, group.needed, group.cosine))
+        if group.excess <= 0:
+            break
+        alive = np.setdiff1d(alive, members)
+    return groups
+
+
+class Opposed(NamedTuple):
+    """A single client that opposes all others, and its cosine with their mean."""
+
+    member: int
+    cosine: float
+
+
+def mean_cosines(cosines: Matrix) -> Vector:
+    """Return the mean cosine of each client with all others.
+
+    Examples
+    --------
+    >>> mean_cosines(np.array([[1.0, 0.5, 0.1], [0.5, 1.0, -0.3], [0.1, -0.3, 1.0]]))
+    array([ 0.3,  0.1, -0.1])
+    """
+    return np.asarray((cosines.sum(axis=1) - np.diag(cosines)) / max(len(cosines) - 1, 1))
+
+
+def opposed_clients(
+    cosines: Matrix, mass: Vector, *, opposed: float, among: Mask | None = None, spent: float = 0.0
+) -> list[Opposed]:
+    r"""Return the clients that point against all others, one after the other, the most opposed one first.
+
+    With x the mean cosine of a client with the others, and b the mean cosine among these, its cosine with their
+    noise-free mean is :math:`x / \sqrt b`. The client is opposed if this is -``opposed`` or less while the others
+    agree: b is at least 0.1, and those with a positive mean cosine hold more than half of all mass.
+
+    An honest client with labels of its own has a small cosine with the others, and seldom a negative one.
+
+    Parameters
+    ----------
+    cosines, mass, spent
+        As in :func:`outlying_groups`.
+    opposed
+        See :class:`~mabrfl.mab.hardened.hardened_options.HardenedOptions`.
+    among
+        Who may be found; everybody if left out.
+    """
+    suspects = np.ones(len(cosines), dtype=bool) if among is None else among
+    found: list[Opposed] = []
+    alive = np.arange(len(cosines))
+    total = mass.sum() + spent
+    while opposed and len(alive) >= _FEWEST:
+        n, means = len(alive), mean_cosines(cosines[np.ix_(alive, alive)])
+        agreement = (means.sum() - 2 * means) / (n - 2)
+        cosine = means / np.sqrt(np.clip(agreement, _FLOOR, None))
+        candidates = np.where(suspects[alive] & (agreement >= _AGREEMENT), cosine, np.inf)
+        lowest = int(np.argmin(candidates))
+        rest = np.delete(alive, lowest)
+        agreeing = rest[mean_cosines(cosines[np.ix_(rest, rest)]) > 0]
+        if candidates[lowest] > -opposed or not minority(total - mass[agreeing].sum(), total):
+            break
+        found.append(Opposed(int(alive[lowest]), float(max(cosine[lowest], -1.0))))
+        alive = rest
+    return found
