@@ -128,7 +128,7 @@ MISTAKES: dict[str, tuple[list[str], int, str]] = {
     "ranks of detection": (["table", "small", "--detection", "--ranks"], USAGE, "--ranks and --detection do not go"),
     "an ablation of none": (["table", "small", "--ablation"], STATE, "nothing is left out in these results"),
     "an unknown figure": (["plot", "small", "--figure", "sampler"], USAGE, "did you mean 'sampling'?"),
-    "an unknown picture": (["plot", "small", "--format", "pdf"], USAGE, "--format: unknown 'pdf'"),
+    "an unknown picture": (["plot", "small", "--format", "gif"], USAGE, "--format: unknown 'gif'"),
     "a figure that cannot be": (["plot", "small", "--figure", "sampling"], STATE, "needs runs that are done"),
     "pictures into a file": (["plot", "small", "--out", "file"], USAGE, "--out: 'file' is a file"),
     "a table into a folder": (["table", "small", "--out", "small"], OUTPUT, "cannot write 'small'"),
