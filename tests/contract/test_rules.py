@@ -124,9 +124,9 @@ def test_the_rule_of_every_preset_keeps_the_contract(preset: str) -> None:
 
 @every_rule
 @every_dtype
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 20])
-def test_weights_are_an_average_and_somebody_is_accepted(make: Factory, dtype: Any, n: int) -> None:
-    for f in {0, 1, n // 4, (n - 1) // 2, n // 2, n - 1, n, 10 * n}:
+def test_weights_are_an_average_and_somebody_is_accepted(make: Factory, dtype: Any) -> None:
+    sizes = {n: {0, 1, n // 4, (n - 1) // 2, n // 2, n - 1, n, 10 * n} for n in (1, 2, 3, 5, 20)}
+    for n, f in ((n, f) for n, numbers in sizes.items() for f in numbers):
         rule = make(num_malicious=f)
         cohort = cohort_of(updates(n).astype(dtype))
         for _ in range(2):
@@ -155,13 +155,13 @@ def test_equal_updates_give_that_update(make: Factory, dtype: Any) -> None:
 
 
 @every_rule
-@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-3, 1e3, 1e18, 1e30])
-def test_updates_of_any_size_give_a_step_of_that_size(make: Factory, scale: float) -> None:
-    cohort = cohort_of((updates(8) * scale).astype(np.float32))
-    rule = make(num_malicious=3)
-    for _ in range(3):
-        decision = rule(cohort)
-        assert np.linalg.norm(step_of(cohort, decision) / scale) < 20
+def test_updates_of_any_size_give_a_step_of_that_size(make: Factory) -> None:
+    for scale in (1e-30, 1e-20, 1e-3, 1e3, 1e18, 1e30):
+        cohort = cohort_of((updates(8) * scale).astype(np.float32))
+        rule = make(num_malicious=3)
+        for _ in range(3):
+            decision = rule(cohort)
+            assert np.linalg.norm(step_of(cohort, decision) / scale) < 20, scale
 
 
 @every_rule

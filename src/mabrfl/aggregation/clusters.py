@@ -27,7 +27,7 @@ def k_means(points: Points, k: int) -> tuple[Labels, float]:
     >>> k_means(np.array([[0.0], [1.0], [9.0], [10.0]]), 2)
     (array([0, 0, 1, 1]), 1.0)
     """
-    centres = np.stack([_farthest_first(points, start, k) for start in _outermost(points)])
+    centres = _farthest_first(points, _outermost(points), k)
     labels = np.zeros((len(centres), len(points)), dtype=np.intp)
     for _ in range(_ROUNDS):
         far = np.sum((points[None, :, None] - centres[:, None]) ** 2, axis=3)
@@ -50,13 +50,14 @@ def _outermost(points: Points) -> NDArray[np.intp]:
     return np.argsort(-far, kind="stable")[:_STARTS]
 
 
-def _farthest_first(points: Points, start: int, k: int) -> Points:
-    chosen = [start]
-    nearest = np.sum((points - points[start]) ** 2, axis=1)
-    while len(chosen) < k:
-        chosen.append(int(np.argmax(nearest)))
-        nearest = np.minimum(nearest, np.sum((points - points[chosen[-1]]) ** 2, axis=1))
-    return points[chosen]
+def _farthest_first(points: Points, starts: NDArray[np.intp], k: int) -> Points:
+    """Return ``(starts, k, columns)``: each start, then again and again the point farthest from those taken."""
+    chosen = points[starts][:, None]
+    nearest = np.full((len(starts), len(points)), np.inf)
+    while chosen.shape[1] < k:
+        nearest = np.minimum(nearest, np.sum((points - chosen[:, -1:]) ** 2, axis=2))
+        chosen = np.concatenate([chosen, points[np.argmax(nearest, axis=1)][:, None]], axis=1)
+    return chosen
 
 
 def estimate_bandwidth(points: Points, quantile: float) -> float:
@@ -163,5 +164,5 @@ def _spread(points: Points, k: int, power: int) -> float:
     labels, spread = k_means(points, k)
     if power == 2:
         return spread
-    centres = [points[labels == label].mean(axis=0) for label in range(labels.max() + 1)]
-    return float(sum(np.linalg.norm(point - centres[label]) for point, label in zip(points, labels, strict=True)))
+    centres = np.stack([points[labels == label].mean(axis=0) for label in range(labels.max() + 1)])
+    return float(np.linalg.norm(points - centres[labels], axis=1).sum())

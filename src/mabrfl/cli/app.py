@@ -36,6 +36,7 @@ COMMANDS = {
     ),
     "audit": ("audit:app", "Check and read the audit of a Flower strategy."),
     "federation": ("federation:app", "Show the clients of a Flower strategy; ban, forgive, pin and rename them."),
+    "serve": ("serve:serve", "Serve the metrics of a Flower strategy for Prometheus, and its health."),
     "data": ("data:app", "List, fetch and check the data sets."),
 }
 """Each sub-command: its function or group in ``mabrfl.cli``, and its line in ``mabrfl --help``."""

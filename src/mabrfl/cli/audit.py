@@ -39,13 +39,14 @@ def verify(
     from mabrfl.recording.audit import verify as check
     from mabrfl.recording.checkpoint import newest_document
     from mabrfl.recording.folder import CHECKPOINTS
+    from mabrfl.recording.status import strategy_is_running
 
     file = _file(place)
     # Read the state first: a running strategy adds to the audit before it saves the state that refers to it.
     saved = newest_document(file.parent / CHECKPOINTS)
     mark = None if saved is None else _mark(saved["state"])
     report = check(file, head=head, mark=mark)
-    running = bool(report.torn) and _running(file.parent)
+    running = bool(report.torn) and strategy_is_running(file.parent)
     if running:
         report = check(file, head=head, stop=report.rows, mark=mark)
     if report.problem is not None:
@@ -98,8 +99,9 @@ def show(
 def _being_written(file: Path) -> bool:
     """Whether the last line is incomplete because a run is writing it."""
     from mabrfl.recording.audit import verify as check
+    from mabrfl.recording.status import strategy_is_running
 
-    return bool(check(file).torn) and _running(file.parent)
+    return bool(check(file).torn) and strategy_is_running(file.parent)
 
 
 def _file(place: Path) -> Path:
@@ -112,18 +114,6 @@ def _file(place: Path) -> Path:
     if not file.is_file():
         raise StateError(f"there is no audit at {shown(file)}")
     return file
-
-
-def _running(folder: Path) -> bool:
-    """Whether a strategy is running in the folder."""
-    from mabrfl.recording.folder import lock
-    from mabrfl.recording.regular import open_regular
-
-    try:
-        with open_regular(folder / "lock") as file:
-            return not lock(file)
-    except OSError:
-        return False
 
 
 def _mark(state: Any) -> Any:

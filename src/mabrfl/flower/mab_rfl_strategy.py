@@ -66,6 +66,8 @@ class MabRflStrategy(RobustStrategy):
         accept_changes: bool = False,
         audit_max_bytes: int | None = None,
         record_head: str | Path | Sequence[str] | None = None,
+        alert_command: Sequence[str] | None = None,
+        alert_url: str | None = None,
         identify: Identify = by_public_key,
         buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES,
         **options: Any,
@@ -100,6 +102,8 @@ class MabRflStrategy(RobustStrategy):
             accept_changes=accept_changes,
             audit_max_bytes=audit_max_bytes,
             record_head=record_head,
+            alert_command=alert_command,
+            alert_url=alert_url,
             identify=identify,
             buffer_suffixes=buffer_suffixes,
         )

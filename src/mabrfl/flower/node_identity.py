@@ -7,7 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from flwr.app import ConfigRecord, MessageType, RecordDict
@@ -99,10 +99,11 @@ def _claim(content: RecordDict, key: str) -> ClientId | None:
 
 @dataclass(frozen=True)
 class OnlineNodes:
-    """The nodes that are online, by identity, and irregularities among them."""
+    """The nodes that are online, by identity, irregularities among them, and the names they are registered with."""
 
     node_of: Mapping[ClientId, int]
     events: tuple[str, ...] = ()
+    names: Mapping[ClientId, str] = field(default_factory=dict)
 
     @property
     def clients(self) -> list[ClientId]:
@@ -140,4 +141,7 @@ def wait_for_nodes(
         events.append(f"identity-used-twice: {len(names) - len(node_of)} nodes left out")
     if len(names) < len(nodes):
         events.append(f"identity-unknown: {len(nodes) - len(names)} nodes left out")
-    return OnlineNodes(node_of, tuple(events))
+    registered = {node.node_id: str(getattr(node, "name", "")) for node in nodes}
+    return OnlineNodes(
+        node_of, tuple(events), {client: name for client, node in node_of.items() if (name := registered.get(node))}
+    )

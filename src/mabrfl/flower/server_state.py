@@ -118,6 +118,7 @@ class ServerState:
         self.round = 0
         self.history = MetricHistory()
         self.operator = OperatorDecisions()
+        self.head_recorded = True
         self._reported: set[str] = set()
         self._schema: ModelSchema | None = None
         self._model: GlobalModel | None = None
@@ -244,7 +245,7 @@ class ServerState:
                 "defense": self.defense.state_dict(),
                 "operator": self.operator.as_state(),
             }
-            self._folder.save(state, rows, round=number)
+            self.head_recorded = self._folder.save(state, rows, round=number)
             remove_requests(self._folder.path, self.operator.applied)
             self.operator.applied = []
 

@@ -25,11 +25,11 @@ from mabrfl.recording.encoding import canonical_json, decode, encode, parse_stri
 from mabrfl.recording.files import read_bytes
 from mabrfl.recording.folder import CHECKPOINTS, explained, lock, shown
 from mabrfl.recording.regular import open_lock
-from mabrfl.recording.status import STATUS
+from mabrfl.recording.status import LOCK, STATUS
 
 Restore = Callable[[Mapping[str, Any], bool], None]
 
-EVALUATION, LOCK = "evaluation.json", "lock"
+EVALUATION = "evaluation.json"
 
 PATIENCE = 10.0
 """Seconds to wait for a folder whose last process was killed a moment ago."""
@@ -212,8 +212,14 @@ class StateFolder:
             replace_file(self.path / EVALUATION, [canonical_json(document)])
             sync_folder(self.path)
 
-    def save(self, state: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], *, round: int) -> None:
-        """Append a round's rows to the audit, then save its state with the position in the audit."""
+    def save(self, state: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], *, round: int) -> bool:
+        """Append a round's rows to the audit, then save its state with the position in the audit.
+
+        Returns
+        -------
+        bool
+            False if the last hash of the audit should have been recorded, and was not.
+        """
         for row in rows:
             self.audit.append(row)
         mark = self.audit.mark()
@@ -223,8 +229,7 @@ class StateFolder:
             save_checkpoint(
                 self.path / CHECKPOINTS, {**state, "audit": mark}, round=round, config_hash=self.config_hash
             )
-        if self._keeping.heads is not None:
-            self._keeping.heads.record(mark["sha256"])
+        return self._keeping.heads is None or self._keeping.heads.record(mark["sha256"])
 
     def close(self) -> None:
         """Close the audit and unlock the folder."""

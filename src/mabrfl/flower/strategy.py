@@ -3,46 +3,42 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result
 
 from mabrfl import vectors
 from mabrfl.checks import check_whole
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, StateError
-from mabrfl.flower.client_evaluation import AggregateMetrics, EvaluatingStrategy, mean_metrics
+from mabrfl.flower.alerts import Alerts
+from mabrfl.flower.client_evaluation import AggregateMetrics, mean_metrics
 from mabrfl.flower.defenses import FRACTION_TRAIN, check_root, describe, refuse_undescribed, strategy_defense
 from mabrfl.flower.describing import described
 from mabrfl.flower.heads import HeadRecord
 from mabrfl.flower.judging import Judgement, Limits, ReplyBatch, judge, unpack
-from mabrfl.flower.logs import numbered_rounds
 from mabrfl.flower.messages import ReplyMatcher, SentMessages, write_messages
 from mabrfl.flower.node_identity import Identify, by_public_key, wait_for_nodes
-from mabrfl.flower.reply_checks import ZEROS, ReplyChecker
-from mabrfl.flower.reply_grid import OneByOneGrid
+from mabrfl.flower.reply_checks import ZEROS, CheckResult, ReplyChecker
+from mabrfl.flower.resuming import ResumingStrategy
 from mabrfl.flower.root_training import RootUpdate, root_row
 from mabrfl.flower.round_report import RoundReport, audit_rows, figures, log_round, log_settings, metric_record
 from mabrfl.flower.schema import BUFFER_SUFFIXES
-from mabrfl.flower.server_state import BY_CLIENTS, BY_SERVER, FORMAT, ServerState
+from mabrfl.flower.server_state import FORMAT, ServerState
 from mabrfl.flower.state_folder import AuditKeeping
 from mabrfl.flower.watching import RoundWatch
 from mabrfl.protocols import Selector
-from mabrfl.recording.audit import safe_text
 from mabrfl.rng import ClientId
 
 log = logging.getLogger("flwr")
 
 _NONE: Mapping[str, Any] = {}
 
-Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
-
-class RobustStrategy(EvaluatingStrategy):
+class RobustStrategy(ResumingStrategy):
     """A Flower strategy in which a defense of mabrfl selects clients, judges replies and computes the step.
 
     Every reply is checked by itself against the server's own model. Bad content is quarantined and blamed; an error, a
@@ -94,6 +90,8 @@ class RobustStrategy(EvaluatingStrategy):
     record_head
         Record the last hash of the audit after every round: a file outside the folder, or the words of a command.
         At the start the recorded hash must be in the audit, so that an older copy of the folder is refused.
+    alert_command, alert_url
+        Receive alerts as JSON: the words of a command, on its standard input; an ``http://127.0.0.1`` address, by POST.
     identify
         Returns the identities of nodes; :func:`~mabrfl.flower.by_public_key` by default.
     root_update
@@ -135,6 +133,8 @@ class RobustStrategy(EvaluatingStrategy):
         accept_changes: bool = False,
         audit_max_bytes: int | None = None,
         record_head: str | Path | Sequence[str] | None = None,
+        alert_command: Sequence[str] | None = None,
+        alert_url: str | None = None,
         identify: Identify = by_public_key,
         root_update: RootUpdate | None = None,
         buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES,
@@ -184,7 +184,8 @@ class RobustStrategy(EvaluatingStrategy):
             refuse_undescribed(self.description)
         self.min_train_nodes = min_train_nodes
         self.limits = Limits(min_train_nodes, max_rejected, min_accepted)
-        self._watch = RoundWatch()
+        self.alerts = Alerts(alert_command, alert_url)
+        self._watch = RoundWatch(self.alerts)
         self.train_metrics_aggr_fn = train_metrics_aggr_fn
         self.accept_changes = accept_changes
         heads = None if record_head is None else HeadRecord.at(record_head)
@@ -213,88 +214,6 @@ class RobustStrategy(EvaluatingStrategy):
         """Log the strategy's settings in the style of Flower's own."""
         log_settings(self)
 
-    def start(  # noqa: PLR0917 (Flower's own signature)
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> Result:
-        """Run the rounds; see ``Strategy.start``.
-
-        If ``state_dir`` has rounds of the same configuration, the model and everything else is loaded from there, and
-        only the missing rounds are run: ``num_rounds`` counts all of them.
-        """
-        self._timeout, self._train_config = timeout, train_config
-        state = self.state
-        state.prepare(initial_arrays)
-        resumed = 0
-        if self.state_dir is not None:
-            resumed = state.open(
-                self.state_dir, self.config(), accept_changes=self.accept_changes, keeping=self.audit_keeping
-            )
-        self._watch = RoundWatch(state.last_status())
-        try:
-            self._offset, left = state.round, num_rounds - resumed
-            safe_grid = OneByOneGrid(grid, state.schema.reply_limits(), lambda content: self._checker().check(content))
-            evaluate = None if evaluate_fn is None else self._saving(evaluate_fn, resumed)
-            if resumed:
-                log.info("Resuming after round %d: %d of %d rounds are left", resumed, max(left, 0), num_rounds)
-                self._evaluate_resumed(safe_grid, evaluate_config or ConfigRecord(), evaluate)
-            if left > 0:
-                arguments = (safe_grid, state.record(), left, timeout, train_config, evaluate_config, evaluate)
-                with numbered_rounds(self._offset, num_rounds):
-                    self._update_history(super().start(*arguments))
-            return state.history.result(state.record())
-        except Exception as error:
-            # Flower marks a run whose SuperLink died as finished, and gives no reason.
-            log.error(
-                "the run ends after round %d: %s", state.round, safe_text(f"{type(error).__name__}: {error}", 1000)
-            )
-            if self.state_dir is not None:
-                log.error("to go on after that round, start the app again with state_dir %s", self.state_dir)
-            raise
-        finally:
-            state.close()
-
-    def _saving(self, evaluate_fn: Evaluate, resumed: int) -> Evaluate:
-        """Return the user's function, called with the round over all runs; each result is saved and computed once."""
-
-        def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-            number, state = self._offset + server_round, self.state
-            if resumed and resumed == number and state.has_evaluated(BY_SERVER, number):
-                return state.history.evaluate_metrics_serverapp.get(number)
-            metrics = evaluate_fn(number, arrays)
-            state.evaluate(BY_SERVER, number, metrics)
-            return metrics
-
-        return evaluate
-
-    def _evaluate_resumed(self, grid: Grid, config: ConfigRecord, evaluate: Evaluate | None) -> None:
-        """Evaluate the last round of the run before, if that run stopped before the evaluation."""
-        arrays = self.state.record()
-        if self.fraction_evaluate and not self.state.has_evaluated(BY_CLIENTS, self._offset):
-            messages = self.configure_evaluate(0, arrays, config, grid)
-            self.aggregate_evaluate(0, grid.send_and_receive(messages=messages, timeout=self._timeout))
-        if evaluate is not None:
-            evaluate(0, arrays)
-
-    def _update_history(self, result: Result) -> None:
-        """Take the metrics from Flower's loop: a subclass may have changed them."""
-        for name in (BY_CLIENTS, BY_SERVER):
-            known = getattr(self.state.history, name)
-            known.update({number + self._offset: record for number, record in getattr(result, name).items()})
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Average the reported metrics, and save the result."""
-        metrics = super().aggregate_evaluate(server_round, replies)
-        if self.fraction_evaluate:
-            self.state.evaluate(BY_CLIENTS, self._offset + server_round, metrics)
-        return metrics
-
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
@@ -303,9 +222,10 @@ class RobustStrategy(EvaluatingStrategy):
             self.state.prepare(arrays)
         number = self._offset + server_round
         self._grid = grid
-        self._watch.begin()
+        self._watch.begin(number)
         online = wait_for_nodes(grid, self.identify, self.min_available_nodes, self._new_bans)
         self._watch.stage("wait-for-nodes")
+        self._watch.see_names(online.names)
         chosen = self._select(online.clients, number) if online.clients else []
         log.info("configure_train: round %d, selected %d nodes (out of %d)", number, len(chosen), len(online.clients))
         settings = ConfigRecord({**config, "server-round": number})
@@ -318,6 +238,7 @@ class RobustStrategy(EvaluatingStrategy):
 
     def banned(self) -> Collection[ClientId]:
         """Return the identities that the operator has banned."""
+        self._watch.look_at_wait()
         return self.state.operator.banned
 
     def _new_bans(self) -> Collection[ClientId]:
@@ -359,19 +280,11 @@ class RobustStrategy(EvaluatingStrategy):
         self._watch.stage("judge")
         state.finish(number, metrics, rows)
         self._watch.stage("save")
-        self._watch.count(number, rows)
-        self._save_status(number, numbers)
+        self._watch.end(numbers, rows, self.state_dir, head_recorded=state.head_recorded)
+        if self.state_dir is not None:
+            newest, reputation = state.history.newest_metrics(), self.defense.reputation
+            state.save_status(self._watch.status(metrics=newest, reputation=reputation, decisions=state.operator))
         return state.record(), metrics
-
-    def _save_status(self, number: int, numbers: Mapping[str, Any]) -> None:
-        if self.state_dir is None:
-            return
-        newest = self.state.history.newest_metrics()
-        reputation, operator = self.defense.reputation, self.state.operator
-        status = self._watch.status(
-            number, figures=numbers, metrics=newest, reputation=reputation, decisions=operator, alerts=[]
-        )
-        self.state.save_status(status)
 
     def _select(self, online: list[ClientId], number: int) -> list[ClientId]:
         """Let the defense select; fewer than ``min_train_nodes`` could not be judged, so it fills up to that number."""
@@ -379,6 +292,10 @@ class RobustStrategy(EvaluatingStrategy):
             return self.defense.select(online, round=number)
         pinned = self.state.operator.pinned
         return self.defense.select(online, round=number, at_least=self.min_train_nodes, always=pinned)
+
+    def check_reply(self, content: RecordDict) -> CheckResult:
+        """Check a reply against the present model."""
+        return self._checker().check(content)
 
     def _checker(self) -> ReplyChecker:
         """Return the check of replies against the present model."""

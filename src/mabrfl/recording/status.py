@@ -14,10 +14,11 @@ from mabrfl.errors import StateError
 from mabrfl.recording.atomic import replace_file
 from mabrfl.recording.encoding import canonical_json, parse_strictly
 from mabrfl.recording.files import read_bytes
-from mabrfl.recording.folder import explained, shown
+from mabrfl.recording.folder import explained, lock, shown
 from mabrfl.recording.record import plain
+from mabrfl.recording.regular import open_regular
 
-STATUS = "status.json"
+STATUS, LOCK = "status.json", "lock"
 VERSION = 1
 
 Severity = Literal["info", "warning", "critical"]
@@ -49,9 +50,13 @@ class Alert(_Part):
 
 
 class ClientStatus(_Part):
-    """One client: its reputation, the decisions about it, and the last verdict on it."""
+    """One client: its reputation, the decisions about it, and the last verdict on it.
+
+    ``name`` is the name under which the node is registered with Flower, if any.
+    """
 
     id: int | str
+    name: str = ""
     benign: float | None = None
     malicious: float | None = None
     banned: bool = False
@@ -99,6 +104,15 @@ class FederationStatus(_Part):
     alerts: list[Alert] = Field(default_factory=list)
     alert_totals: dict[str, int] = Field(default_factory=dict)
     clients: list[ClientStatus] = Field(default_factory=list)
+
+
+def strategy_is_running(folder: Path) -> bool:
+    """Whether a strategy is using the folder."""
+    try:
+        with open_regular(folder / LOCK) as file:
+            return not lock(file)
+    except OSError:
+        return False
 
 
 def write_status(folder: Path, status: FederationStatus) -> None:

@@ -99,9 +99,9 @@ def damage(path: Path, summary: dict[str, Any]) -> str:
         name, count, accuracy = _end_of_rounds(path)
     except StateError as error:
         return str(error)
-    if count != summary["rounds"]:
-        return f"{SUMMARY} has {summary['rounds']} rounds, but {name} has {count}"
-    expected = summary["final_accuracy"]
+    if count != summary.get("rounds"):
+        return f"{SUMMARY} has {summary.get('rounds')} rounds, but {name} has {count}"
+    expected = summary.get("final_accuracy")
     if accuracy != expected and not math.isclose(_finite(accuracy), _finite(expected), rel_tol=_ROUNDED):
         return f"{SUMMARY} has an accuracy of {expected}, but the last round in {name} has {accuracy}"
     return ""
