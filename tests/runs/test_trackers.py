@@ -89,11 +89,12 @@ def test_mlflow_has_settings_numbers_and_the_end(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.filterwarnings("ignore")  # those of the library are not ours
 def test_wandb_keeps_a_run_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library("wandb")
+    wandb = library("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     result = run(TINY, tmp_path / "r", observers=["wandb"])
     assert result.notes == []
+    wandb.teardown()  # its process writes the file by itself, and ends here
     (kept,) = (tmp_path / "r" / "wandb").glob("offline-run-*/*.wandb")
     assert b"accuracy" in kept.read_bytes()
 
