@@ -23,7 +23,10 @@ CORE = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
 EXTRAS = {
     name: [Requirement(line) for line in lines] for name, lines in PROJECT["project"]["optional-dependencies"].items()
 }
-NEEDED = [*CORE, *(one for needed in EXTRAS.values() for one in needed if one.name != "mabrfl")]
+TRACKERS = ("tensorboard", "mlflow", "wandb")
+"""Extras that only people who use them install; they are not pinned."""
+PINNED = [needed for name, needed in EXTRAS.items() if name not in TRACKERS]
+NEEDED = [*CORE, *(one for needed in PINNED for one in needed if one.name != "mabrfl")]
 
 PLACES_ON_A_MACHINE = re.compile(
     r"(?<![\w.*{$])(?:/(?:work|root|home|Users|farm|opt|tmp)/(?!x\b|foo\b)\w|[A-Z]:\\\\?(?!evil)\w|\.\./shared|file:///(?!etc\b)\w)"
@@ -119,7 +122,7 @@ def test_the_core_requires_nothing_of_the_simulator():
 
 def test_development_has_every_extra():
     assert [set(one.extras) for one in EXTRAS["dev"] if one.name == "mabrfl"] == [{"all"}]
-    assert [set(one.extras) for one in EXTRAS["all"]] == [set(EXTRAS) - {"all", "dev"}]
+    assert [set(one.extras) for one in EXTRAS["all"]] == [set(EXTRAS) - {"all", "dev", *TRACKERS}]
 
 
 def test_pins_name_public_versions_only():

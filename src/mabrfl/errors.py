@@ -13,6 +13,10 @@ EXTRAS = {
     "sklearn": ("scikit-learn", "sim"),
     "matplotlib": ("matplotlib", "sim"),
     "jinja2": ("Jinja2", "sim"),
+    "pandas": ("pandas", "frames"),
+    "tensorboard": ("TensorBoard", "tensorboard"),
+    "mlflow": ("MLflow", "mlflow"),
+    "wandb": ("Weights & Biases", "wandb"),
     "flwr": ("Flower", "flower"),
     "ray": ("Ray", "simulation"),
 }

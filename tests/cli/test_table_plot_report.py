@@ -52,6 +52,14 @@ def test_packed_results_give_the_same_table_as_their_folder(mabrfl: Callable[...
         assert mabrfl("table", "results/small.json.gz", *options).out == mabrfl("table", "small", *options).out
 
 
+def test_table_per_run_has_a_line_for_each_run(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
+    write_sweep(tmp_path / "s", [({"defense": "krum", "seed": seed}, 90.0 + seed) for seed in (0, 1)])
+    lines = mabrfl("table", "s", "--format", "csv", "--per-run").out.splitlines()
+    assert (len(lines), lines[0].startswith("key,dataset,model,defense")) == (3, True)
+    refused = mabrfl("table", "s", "--per-run")
+    assert (refused.code, "write --format csv --per-run" in refused.err) == (2, True)
+
+
 @pytest.mark.usefixtures("sweep")
 def test_table_goes_into_a_file_as_a_whole(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
     done = mabrfl("table", "small", "--format", "csv", "--out", "new/table.csv")
@@ -120,7 +128,7 @@ MISTAKES: dict[str, tuple[list[str], int, str]] = {
     "ranks of detection": (["table", "small", "--detection", "--ranks"], USAGE, "--ranks and --detection do not go"),
     "an ablation of none": (["table", "small", "--ablation"], STATE, "nothing is left out in these results"),
     "an unknown figure": (["plot", "small", "--figure", "sampler"], USAGE, "did you mean 'sampling'?"),
-    "an unknown picture": (["plot", "small", "--format", "pdf"], USAGE, "--format: unknown 'pdf'"),
+    "an unknown picture": (["plot", "small", "--format", "gif"], USAGE, "--format: unknown 'gif'"),
     "a figure that cannot be": (["plot", "small", "--figure", "sampling"], STATE, "needs runs that are done"),
     "pictures into a file": (["plot", "small", "--out", "file"], USAGE, "--out: 'file' is a file"),
     "a table into a folder": (["table", "small", "--out", "small"], OUTPUT, "cannot write 'small'"),

@@ -254,6 +254,13 @@ _OF_MAB_RFL: Mapping[str, Entry] = {
 }
 
 
+_OBSERVERS: Mapping[str, Entry] = {
+    "tensorboard": Entry(target="mabrfl.runs.trackers:TensorBoard"),
+    "mlflow": Entry(target="mabrfl.runs.trackers:MLflow"),
+    "wandb": Entry(target="mabrfl.runs.trackers:WandB"),
+}
+
+
 def _with_labels(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     return {name: replace(found, label=found.label or name) for name, found in entries.items()}
 
@@ -266,7 +273,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Entry]] = {
     "datasets": _with_labels(_DATASETS),
     "presets": _with_labels(_OF_MAB_RFL),
     "preaggregators": _with_labels(_PREAGGREGATORS),
-    "observers": {},
+    "observers": _with_labels(_OBSERVERS),
 }
 
 ALIASES: Mapping[str, Mapping[str, str]] = {

@@ -17,6 +17,7 @@ COMMANDS = {
     "run": ("run:run", "Run a federation, show it live, and record it."),
     "sweep": ("sweep:sweep", "Run every cell of a sweep that is not done yet."),
     "table": ("results:table", "Show results in the layout of the paper's Table 1."),
+    "compare": ("compare:compare", "Compare runs or sweeps: what differs in their settings and in their outcome."),
     "plot": ("results:plot", "Draw results: the paper's figures, and more."),
     "report": ("results:report", "Write results as one HTML file that needs no network."),
     "pack": ("results:pack", "Pack results into one small file for table, plot and report."),

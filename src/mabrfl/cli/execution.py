@@ -36,6 +36,7 @@ def execute(
     force: bool = False,
     resume: bool = False,
     checkpoint_every: int = 1,
+    save_model: bool = False,
 ) -> RunResult:
     """Run a configuration into a folder, show it, and draw its pictures, even if it is interrupted.
 
@@ -57,6 +58,8 @@ def execute(
         Go on with the run that is in the folder; if it is finished, nothing is run.
     checkpoint_every
         Rounds between checkpoints; 0 for none.
+    save_model
+        Write the final model into the folder.
     """
 
     def build_visibly(resolved: ResolvedConfig) -> Simulation:
@@ -75,6 +78,7 @@ def execute(
         build=build_visibly,
         essential=[notes, *displays, *([_Pictures()] if plots else [])],
         report=_show_note,
+        save_model=save_model,
     )
     if not notes.shown:
         for note in result.notes:

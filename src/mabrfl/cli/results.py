@@ -20,10 +20,26 @@ if TYPE_CHECKING:
     from mabrfl.sweeps.results import Cell, Results
 
 FIGURE_NAMES = (
-    *("sampling", "similarity", "attackers", "accuracy", "detection", "selection", "reputation", "isolation"),
+    *(
+        "sampling",
+        "similarity",
+        "attackers",
+        "accuracy",
+        "success",
+        "detection",
+        "selection",
+        "reputation",
+        "isolation",
+    ),
     "all",
 )
-_ENDINGS: dict[str, tuple[Ending, ...]] = {"png": ("png",), "svg": ("svg",), "both": ("png", "svg")}
+_ENDINGS: dict[str, tuple[Ending, ...]] = {
+    "png": ("png",),
+    "svg": ("svg",),
+    "pdf": ("pdf",),
+    "both": ("png", "svg"),
+    "all": ("png", "svg", "pdf"),
+}
 RESULTS_HELP = (
     "A sweep's folder, a packed file (mabrfl pack), the folder of a run, or a folder of these; "
     "several are taken together."
@@ -36,6 +52,15 @@ def read(paths: Sequence[Path]) -> list[Results]:
     from mabrfl.sweeps.results import load_all
 
     return load_all(list(paths))
+
+
+def load_one(path: Path) -> Results:
+    """Read one of several results that stand beside each other, and say what is wrong with it."""
+    from mabrfl.sweeps.results import load_results
+
+    results = load_results(path)
+    show_notes([results])
+    return results
 
 
 def show_notes(results: Sequence[Results]) -> None:
@@ -82,8 +107,12 @@ def table(
     *,
     format_: Annotated[str, typer.Option("--format", metavar="FORMAT", help="markdown, latex or csv.")] = "markdown",
     metric: Annotated[
-        str, typer.Option(help="final_accuracy, or mean_last10: the mean of the last ten rounds.")
+        str,
+        typer.Option(
+            help="final_accuracy, mean_last10 (the mean of the last ten rounds), or attack_success (of a backdoor)."
+        ),
     ] = "final_accuracy",
+    marks: Annotated[bool, typer.Option("--marks/--no-marks", help="Mark the best two of each row.")] = True,
     compare: Annotated[
         bool, typer.Option("--compare/--no-compare", help="The paper's own figures below ours, with the difference.")
     ] = True,
@@ -101,6 +130,10 @@ def table(
     ablation: Annotated[
         bool,
         typer.Option("--ablation", help="Instead: a defense without each of its parts in turn, beside the whole."),
+    ] = False,
+    per_run: Annotated[
+        bool,
+        typer.Option("--per-run", help="Instead: a line per run with all settings and numbers; with --format csv."),
     ] = False,
     out: Annotated[Path | None, typer.Option(help="File to write (default: standard output).")] = None,
 ) -> None:
@@ -121,25 +154,39 @@ def table(
     from mabrfl.reports.detection_formats import DETECTION_FORMATS
     from mabrfl.reports.table_formats import FORMATS
     from mabrfl.reports.tables import METRICS, tabulate
+    from mabrfl.sweeps.rows import run_rows
 
     writer = FORMATS[one_of("--format", format_, list(FORMATS))]
     one_of("--metric", metric, list(METRICS))
+    if metric == "attack_success" and (detection or ablation):
+        raise click.UsageError("--metric attack_success is for the plain table; --detection has a column of it")
     asked = [
-        name for name, given in (("--ranks", ranks), ("--detection", detection), ("--ablation", ablation)) if given
+        name
+        for name, given in (
+            ("--ranks", ranks),
+            ("--detection", detection),
+            ("--ablation", ablation),
+            ("--per-run", per_run),
+        )
+        if given
     ]
     if len(asked) > 1:
         raise click.UsageError(f"{' and '.join(asked)} do not go together: they are different tables")
+    if per_run and format_ != "csv":
+        raise click.UsageError("--per-run has too many columns for a page; write --format csv --per-run")
     loaded = read(results)
     cells = cells_of(loaded)
     if not cells:
         raise StateError("nothing to show: the results have no runs")
     show_notes(loaded)
-    if ablation:
+    if per_run:
+        put(run_rows(cells).csv(), out)
+    elif ablation:
         put(ABLATION_FORMATS[format_](ablation_table(cells, metric)), out)  # type: ignore[arg-type] # just checked
     elif detection:
         put(DETECTION_FORMATS[format_](detection_table(cells, metric)), out)  # type: ignore[arg-type] # just checked
     else:
-        put(writer(tabulate(cells, metric), compare=compare, ranks=ranks), out)  # type: ignore[arg-type] # as above
+        put(writer(tabulate(cells, metric, marks=marks), compare=compare, ranks=ranks), out)  # type: ignore[arg-type] # as above
 
 
 def plot(
@@ -150,7 +197,14 @@ def plot(
         typer.Option(metavar="FIGURE", help=f"{', '.join(FIGURE_NAMES[:-1])}, or all (the default); repeatable."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the pictures; made if need be.")] = Path("figures"),
-    format_: Annotated[str, typer.Option("--format", metavar="FORMAT", help="png, svg or both.")] = "both",
+    format_: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="png, svg, pdf, both (png and svg) or all.")
+    ] = "both",
+    width: Annotated[
+        float | None,
+        typer.Option(min=1.5, max=40.0, help="In inches, e.g. 3.3 for a column; the legend is below the panels then."),
+    ] = None,
+    no_title: Annotated[bool, typer.Option("--no-title", help="Leave the title to the caption of your paper.")] = False,
     compare: Annotated[
         bool,
         typer.Option("--compare/--no-compare", help="The paper's own values as faint lines, where it has some."),
@@ -166,12 +220,15 @@ def plot(
     names = [one_of("--figure", name, FIGURE_NAMES) for name in dict.fromkeys(figure or ["all"])]
     if out.exists() and not out.is_dir():
         raise click.UsageError(f"--out: {str(out)!r} is a file; a folder is needed")
+    from mabrfl.reports.drawing import for_paper
     from mabrfl.reports.figures import draw, save_figures
 
     loaded = read(results)
     show_notes(loaded)
     cells = cells_of(loaded)
     drawn = {stem: picture for name in names for stem, picture in draw(cells, name, compare=compare).items()}
+    for picture in drawn.values():
+        for_paper(picture, width=width, title=not no_title)
     for path in save_figures(drawn, out, endings):
         typer.echo(str(path))
 
@@ -193,7 +250,7 @@ def report(
     """
     from mabrfl.reports.tables import METRICS
 
-    one_of("--metric", metric, list(METRICS))
+    one_of("--metric", metric, [name for name in METRICS if name != "attack_success"])
     console = Console(stderr=True)
     loaded = read(results)
     show_notes(loaded)

@@ -20,6 +20,7 @@ from mabrfl.config.toml import parse_toml
 from mabrfl.errors import ConfigError, OutputError
 from mabrfl.recording.folder import CONFIG, shown
 from mabrfl.recording.ownership import reserved
+from mabrfl.runs.trackers import check_tracker
 
 if TYPE_CHECKING:
     from mabrfl.simulation.simulator import Simulation
@@ -111,6 +112,14 @@ def run(  # the options document themselves
             rich_help_panel=_WHERE,
         ),
     ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="tensorboard, mlflow or wandb; repeatable.", rich_help_panel=_WHERE),
+    ] = None,
+    save_model: Annotated[
+        bool,
+        typer.Option("--save-model", help="Write the final model: model.safetensors.", rich_help_panel=_WHERE),
+    ] = False,
     no_plots: Annotated[
         bool, typer.Option("--no-plots", help="Draw no pictures of the run.", rich_help_panel=_WHERE)
     ] = False,
@@ -142,10 +151,11 @@ def run(  # the options document themselves
         out,
         quiet=quiet,
         plots=not no_plots,
-        observers=observe or (),
+        observers=[*(observe or ()), *map(check_tracker, track or ())],
         force=force,
         resume=resume,
         checkpoint_every=checkpoint_every,
+        save_model=save_model,
     )
 
 

@@ -23,6 +23,7 @@ FILES = {
     "rounds.jsonl": "every round: verdicts, evidence, reputation",
     "config.toml": "all settings; run it again with: mabrfl run",
     "manifest.json": "versions, seed, data, commit",
+    "model.safetensors": "the final model: module.load_state_dict(safetensors.torch.load_file(...))",
     "accuracy.png": "accuracy over the rounds",
     "clients.png": "the verdict on each client in each round",
 }

@@ -22,6 +22,7 @@ from mabrfl.cli.run import parse_value
 from mabrfl.cli.stopping import Stopped
 from mabrfl.cli.sweep_live import monitor_for
 from mabrfl.errors import ConfigError, DiskError, SweepError, require
+from mabrfl.runs.trackers import check_tracker
 from mabrfl.sweeps.adoption import adoptable, with_adopted
 from mabrfl.sweeps.cells import PlannedCell, Typed, select
 from mabrfl.sweeps.estimate import Pace, estimate
@@ -112,6 +113,10 @@ def sweep(  # the options document themselves
             rich_help_panel=_HOW,
         ),
     ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="tensorboard, mlflow or wandb, each cell by itself.", rich_help_panel=_HOW),
+    ] = None,
 ) -> None:
     """Run every cell of a sweep that is not done yet.
 
@@ -145,6 +150,7 @@ def sweep(  # the options document themselves
         )
         return
     require("torch", "the simulator")
+    trackers = [check_tracker(name) for name in track or ()]
     again = _command(
         file,
         {
@@ -156,6 +162,7 @@ def sweep(  # the options document themselves
             "--workers": workers,
             "--checkpoint-every": checkpoint_every if checkpoint_every != 1 else None,
             "--observe": observe,
+            "--track": track,
         },
     )
     monitor = monitor_for(wanted.name, console)
@@ -171,7 +178,7 @@ def sweep(  # the options document themselves
                 jobs=jobs,
                 workers=workers,
                 checkpoint_every=checkpoint_every,
-                observers=observe or (),
+                observers=[*(observe or ()), *trackers],
                 monitor=monitor,
                 arguments=sys.argv[1:],
             )

@@ -14,18 +14,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Self
 
+from numpy.typing import NDArray
+
 try:
     import fcntl
 except ImportError:  # pragma: no cover (Windows)
     fcntl = None  # type: ignore[assignment]
 
 from mabrfl.errors import DiskError, OutputError, StateError
-from mabrfl.recording.atomic import remove_leftovers, sync_folder, write_all, write_atomically
+from mabrfl.recording.atomic import remove_leftovers, replace_file, sync_folder, write_all, write_atomically
 from mabrfl.recording.checkpoint import remove_checkpoints, save_checkpoint
+from mabrfl.recording.encoding import to_safetensors
 from mabrfl.recording.ownership import (
     CHECKPOINTS,
     CONFIG,
     MANIFEST,
+    MODEL,
     OURS,
     PLAN,
     ROUNDS,
@@ -187,6 +191,11 @@ class RunFolder:
         """Save a state together with its position in the file of rounds."""
         with explained(self.path):
             save_checkpoint(self.checkpoints, {**state, "rounds": self.mark()}, round=round, config_hash=config_hash)
+
+    def save_model(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write the weights of the final model, under the names of the module's ``state_dict``."""
+        with explained(self.path):
+            replace_file(self.path / MODEL, to_safetensors(arrays))
 
     def finish(self, summary: Mapping[str, Any], *, complete: bool = True) -> None:
         """Write the time of the end into the manifest, and the summary.

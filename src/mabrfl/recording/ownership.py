@@ -16,7 +16,9 @@ from mabrfl.recording.regular import open_regular
 
 CONFIG, MANIFEST, ROUNDS, SUMMARY = "config.toml", "manifest.json", "rounds.jsonl", "summary.json"
 PICTURES = ("accuracy.png", "accuracy.svg", "clients.png", "clients.svg")
-OURS = (CONFIG, MANIFEST, ROUNDS, SUMMARY, *PICTURES)
+MODEL = "model.safetensors"
+"""The weights of the final model, if they were asked for."""
+OURS = (CONFIG, MANIFEST, ROUNDS, SUMMARY, MODEL, *PICTURES)
 CHECKPOINTS = "checkpoint"
 """With ``OURS``, everything that a run writes; nothing else is ever removed from a folder."""
 PLAN = "cells.json"

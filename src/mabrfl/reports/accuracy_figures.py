@@ -37,6 +37,32 @@ def accuracy(grids: Sequence[Grid]) -> Named:
             yield slug("accuracy", grid.setting.title), partial(_accuracy, grid)
 
 
+def success(grids: Sequence[Grid]) -> Named:
+    """Draw the attack success over the rounds, a panel per share of attackers and attack with a goal."""
+    for grid in grids:
+        rows = [
+            row
+            for row in grid.begun_rows
+            if any(not curve(grid.done(row, column), "attack_success").empty for column in grid.columns)
+        ]
+        if rows:
+            yield slug("success", grid.setting.title), partial(_success, grid, rows)
+
+
+def _success(grid: Grid, rows: Sequence[Row]) -> Figure:
+    shape = side_by_side(len(rows))
+    panels = Panels(*shape, title=grid.setting.title, labels=[column.label for column in grid.columns])
+    styles = looks(grid.columns)
+    for number, row in enumerate(rows):
+        axes = panels.at(*divmod(number, shape[1]), row.place)
+        for column in grid.columns:
+            shown = curve(grid.done(row, column), "attack_success")
+            if not shown.empty:
+                plot_curve(axes, shown, styles[column])
+                panels.explain(column.label, styles[column])
+    return panels.finish("round", "attack success (%)")
+
+
 def _accuracy(grid: Grid) -> Figure:
     places, shape = _places(grid)
     panels = Panels(*shape, title=grid.setting.title, labels=[column.label for column in grid.columns])

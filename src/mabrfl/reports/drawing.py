@@ -26,11 +26,16 @@ ATTACKER = "#B00020"
 HONEST = "#4D4D4D"
 GRID = "#DDDDDD"
 
-Ending = Literal["png", "svg"]
+Ending = Literal["png", "svg", "pdf"]
 ENDINGS: tuple[Ending, ...] = ("png", "svg")
+"""The files of a picture unless others are asked for."""
 _DPI = 150
 # The version of Matplotlib and the date would make other bytes of the same picture.
-_METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+_METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
 
 
 @contextlib.contextmanager
@@ -40,6 +45,7 @@ def clean_style() -> Iterator[None]:
         # Not matplotlib.rcdefaults(), which also reads all of Matplotlib's style sheets: a sixth of a second.
         mpl.rcParams.update({name: value for name, value in mpl.rcParamsDefault.items() if name != "backend"})
         mpl.rcParams["svg.hashsalt"] = "mabrfl"
+        mpl.rcParams["pdf.fonttype"] = 42  # TrueType, which publishers ask for
         yield
 
 
@@ -60,6 +66,32 @@ def percent_axis(axes: Axes, label: str) -> None:
     axes.set_ylabel(label)
     axes.set_ylim(0, 100)
     axes.set_yticks(range(0, 101, 10))
+
+
+def for_paper(figure: Figure, *, width: float | None = None, title: bool = True) -> None:
+    """Change a figure for a page: its width in inches, with the legend below the panels; without a title if asked to.
+
+    Sizes of letters stay as they are, so that figures of one width have letters of one size.
+    """
+    if not title:
+        figure.suptitle("")
+    if width is None:
+        return
+    before, height = figure.get_size_inches()
+    lines = 0
+    if figure.legends:
+        handles = [handle for handle in figure.legends[0].legend_handles if handle is not None]
+        longest = max((len(str(handle.get_label())) for handle in handles), default=1)
+        columns = max(1, min(len(handles), int(width / (0.55 + _CHARACTER * longest))))
+        lines = -(-len(handles) // columns)
+        figure.legends[0].remove()
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+    panels = max(before - _SIDE_LEGEND, before / 2)
+    figure.set_size_inches(width, max(height * width / panels, _LOWEST) + _LINE * lines)
+
+
+_CHARACTER, _LINE, _SIDE_LEGEND, _LOWEST = 0.065, 0.18, 1.6, 1.8
+"""Inches: of a character and of a line of the legend, of a legend at the side, and of the lowest panels."""
 
 
 def render(figure: Figure, ending: Ending) -> bytes:

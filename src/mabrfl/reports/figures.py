@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mabrfl.errors import ConfigError, StateError, extra_needed, suggest
 from mabrfl.recording.files import write_whole
-from mabrfl.reports.accuracy_figures import Drawing, Named, accuracy, attackers, sampling, similarity
+from mabrfl.reports.accuracy_figures import Drawing, Named, accuracy, attackers, sampling, similarity, success
 from mabrfl.reports.arrangement import Grid, arrange
 from mabrfl.reports.defense_figures import detection, isolation, reputation, selection
 from mabrfl.reports.drawing import ENDINGS, Ending, clean_style, render
@@ -25,6 +25,7 @@ FIGURES: Mapping[str, Maker] = {
     "similarity": similarity,
     "attackers": attackers,
     "accuracy": accuracy,
+    "success": success,
     "detection": detection,
     "selection": selection,
     "reputation": reputation,
@@ -47,6 +48,11 @@ CAPTIONS: Mapping[str, tuple[str, str]] = {
     ),
     "accuracy": (
         "Accuracy over the rounds",
+        "Mean over the seeds; bands are the standard deviation where there are several.",
+    ),
+    "success": (
+        "Attack success over the rounds",
+        "Share of the examples of the attack's goal that the model classifies as the attack wants; lower is better. "
         "Mean over the seeds; bands are the standard deviation where there are several.",
     ),
     "detection": (
@@ -128,6 +134,7 @@ def _why_not(figure: str) -> str:
         "similarity": "runs that are done without attackers, with the fact 'largest_cosine' (as mab-rfl has)",
         "attackers": "runs that are done with at least two shares of attackers",
         "accuracy": "runs that are done",
+        "success": "runs that are done, of an attack with a goal, such as the backdoor",
         "detection": "runs that are done with attackers, of a defense that rejects clients",
         "selection": "runs that are done with attackers, of a selector other than 'all'",
     }

@@ -68,7 +68,7 @@ def legend(table: Table, *, compare: bool, best: str = "Bold", second: str = "it
     """
     columns = table.grid.columns
     ranked = sum(column.ranked for column in columns)
-    parts = [f"{best}: best of the row; {second}: second best"] if ranked > 1 else []
+    parts = [f"{best}: best of the row; {second}: second best"] if ranked > 1 and table.marked else []
     if parts and ranked < len(columns):
         others = dict.fromkeys(replace(column, variant="").label for column in columns if not column.ranked)
         parts.append(f"not ranked: {', '.join(others)}")

@@ -8,16 +8,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from mabrfl.errors import StateError
 from mabrfl.reports import paper_table as paper
 from mabrfl.reports.arrangement import Grid, arrange
 from mabrfl.reports.labels import Column, Row
 from mabrfl.reports.naming import STATUS_WORDS
 from mabrfl.sweeps.results import Cell, Status
 
-Metric = Literal["final_accuracy", "mean_last10"]
+Metric = Literal["final_accuracy", "mean_last10", "attack_success"]
 METRICS: Mapping[str, str] = {
     "final_accuracy": "accuracy (%) of the final model",
     "mean_last10": "mean accuracy (%) of the last 10 rounds",
+    "attack_success": "attack success (%): examples of the attack's goal that the final model classifies as the attack "
+    "wants; lower is better",
 }
 Mark = Literal["", "best", "second"]
 _DECIMALS = 2
@@ -80,6 +83,7 @@ class Table:
     grid: Grid
     metric: Metric
     entries: Mapping[tuple[Row, Column], TableEntry] = field(repr=False)
+    marked: bool = True
 
     def at(self, row: Row, column: Column) -> TableEntry:
         """Return the entry of one place."""
@@ -140,7 +144,7 @@ class Table:
         return ", ".join(words) + "."
 
 
-def tabulate(cells: Iterable[Cell], metric: Metric = "final_accuracy") -> list[Table]:
+def tabulate(cells: Iterable[Cell], metric: Metric = "final_accuracy", *, marks: bool = True) -> list[Table]:
     """Return one table per setting.
 
     Parameters
@@ -148,24 +152,42 @@ def tabulate(cells: Iterable[Cell], metric: Metric = "final_accuracy") -> list[T
     cells
         Of one or several results.
     metric
-        The number of each run's summary that is shown.
+        The number of each run's summary that is shown. Attack success is shown of attacks with a goal alone.
+    marks
+        Whether the best two of each row are marked.
+
+    Raises
+    ------
+    StateError
+        If no run has such a number.
     """
-    return [_table(grid, metric) for grid in arrange(cells)]
+    if metric == "attack_success":
+        cells = list(cells)
+        with_goal = {cell.config["attack"] for cell in cells if cell.measured(metric) is not None}
+        cells = [cell for cell in cells if cell.config["attack"] in with_goal and cell.num_attackers]
+        if not cells:
+            raise StateError("no finished run has an attack with a goal, such as the backdoor")
+    return [_table(grid, metric, marks) for grid in arrange(cells)]
 
 
-def _table(grid: Grid, metric: Metric) -> Table:
+def _table(grid: Grid, metric: Metric, marked: bool) -> Table:
     entries: dict[tuple[Row, Column], TableEntry] = {}
     for row in grid.rows:
         plain = {
-            column: entry_of(grid.at(row, column), metric, grid.paper_accuracy(row, column)) for column in grid.columns
+            column: entry_of(
+                grid.at(row, column),
+                metric,
+                None if metric == "attack_success" else grid.paper_accuracy(row, column),
+            )
+            for column in grid.columns
         }
         ranked = {column: entry for column, entry in plain.items() if column.ranked}
-        fair = fair_means(grid, row, list(ranked), metric) if _is_run(ranked.values()) else {}
-        marks = _marks(fair)
+        fair = fair_means(grid, row, list(ranked), metric) if marked and _is_run(ranked.values()) else {}
+        marks = _marks(fair, lowest_first=metric == "attack_success")
         for column, entry in plain.items():
             mark, mean = marks.get(column, ""), fair.get(column) if marks else None
             entries[row, column] = replace(entry, mark=mark, marked_by=_unless_shown(mean, entry.mean))
-    return Table(grid, metric, entries)
+    return Table(grid, metric, entries, marked)
 
 
 def _unless_shown(mean: float | None, other: float | None) -> float | None:
@@ -224,10 +246,10 @@ def _is_run(entries: Iterable[TableEntry]) -> bool:
     return not any(entry.status in ("running", "missing") for entry in entries)
 
 
-def _marks(means: Mapping[Column, float]) -> dict[Column, Mark]:
+def _marks(means: Mapping[Column, float], *, lowest_first: bool = False) -> dict[Column, Mark]:
     """Mark the best and the second best; equal texts have equal marks."""
     read = {column: shown(mean) for column, mean in means.items()}
-    distinct = sorted(set(read.values()), reverse=True)
+    distinct = sorted(set(read.values()), reverse=not lowest_first)
     if len(read) < 2:
         return {}
     marks: dict[float, Mark] = dict(zip(distinct, ("best", "second"), strict=False))

@@ -43,6 +43,8 @@ class Recorder(Observer):
         Rounds between checkpoints; 0 for none.
     arguments
         The command line, for the manifest.
+    save_model
+        Whether to write the final model.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class Recorder(Observer):
         *,
         checkpoint_every: int = 1,
         arguments: Sequence[str] | None = None,
+        save_model: bool = False,
     ) -> None:
         self._folder, self._session, self._every = folder, session, checkpoint_every
+        self._save_model = save_model
         self._hash = config_hash(session.config)
         self._arguments = sys.argv[1:] if arguments is None else arguments
 
@@ -106,7 +110,9 @@ class Recorder(Observer):
                 raise StateError(f"{error} (--checkpoint-every 0 does without checkpoints)") from error
 
     def finished(self, result: RunResult) -> None:
-        """Write the summary; the run is finished then."""
+        """Write the model, if asked to, and the summary; the run is finished then."""
+        if self._save_model:
+            self._folder.save_model(self._session.simulation.module_state())
         self._folder.finish(result.summary)
 
     def failed(self, error: BaseException) -> None:  # noqa: ARG002 (the summary does not have it)

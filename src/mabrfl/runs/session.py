@@ -18,6 +18,7 @@ from mabrfl.config import ResolvedConfig, RunConfig, config_hash, resolve
 from mabrfl.errors import OutputError, StateError
 from mabrfl.recording import RoundRecord, RunFolder, summarize
 from mabrfl.recording.folder import shown
+from mabrfl.recording.ownership import MODEL
 from mabrfl.runs.finished import changed_code, claim, finished_run, finished_summary, is_same_run, quoted
 from mabrfl.runs.observers import (
     Notify,
@@ -48,6 +49,7 @@ def run(
     build: Build | None = None,
     essential: Sequence[Observer] = (),
     report: Notify = report_on_stderr,
+    save_model: bool = False,
 ) -> RunResult:
     """Run a configuration into a folder; go on if it was begun there, do nothing if it was finished there.
 
@@ -77,6 +79,8 @@ def run(
         Observers whose errors stop the run.
     report
         Called with the report on an observer that failed.
+    save_model
+        Write the final model into the folder: ``model.safetensors``, for ``load_state_dict`` of the model's module.
 
     Raises
     ------
@@ -106,6 +110,10 @@ def run(
     folder = None if path is None else Path(path)
     begun = folder is not None and _is_begun(folder, resolved, resume=resume, force=force)
     if folder is not None and begun and (result := finished_run(folder, resolved)):
+        if save_model and not (folder / MODEL).is_file():
+            raise StateError(
+                f"the run in {shown(folder)} is finished, and its model was not saved; --force runs it again"
+            )
         return result
     others = build_observers(observers, note)
     with ExitStack() as stack:
@@ -118,7 +126,9 @@ def run(
         claimed = stack.enter_context(claim(folder, begun=begun, force=force))
         if begun and (result := finished_run(folder, resolved)):
             return result
-        recorder = Recorder(claimed, session, checkpoint_every=checkpoint_every, arguments=arguments)
+        recorder = Recorder(
+            claimed, session, checkpoint_every=checkpoint_every, arguments=arguments, save_model=save_model
+        )
         recorder.resume()
         return session.run(ObserverGroup([recorder, *essential], others, note))
 

@@ -116,6 +116,10 @@ class Simulation:
             self.round += 1
             yield record
 
+    def module_state(self) -> dict[str, NDArray[Any]]:
+        """Return the global model as the ``state_dict`` of its module, in arrays by name."""
+        return self._engine.module_state(self.model.weights, self.model.buffers)
+
     def state_dict(self) -> dict[str, Any]:
         """Return everything the next round depends on, as plain arrays, numbers and strings."""
         model = self.model

@@ -24,6 +24,7 @@ from mabrfl.recording.files import parse_json, read_bytes, read_object
 from mabrfl.recording.folder import CONFIG, MANIFEST, ROUNDS, shown
 from mabrfl.recording.ownership import FAILED, PLAN, SERIES
 from mabrfl.runs.finished import damage, finished_summary
+from mabrfl.sweeps.rows import Rows, client_rows, round_rows, run_rows, verdict_rows
 from mabrfl.sweeps.series import Column, event_counts, per_client, per_round
 
 CELLS, SWEEP = "cells", "sweep.toml"
@@ -159,6 +160,22 @@ class Results(BaseModel):
         """Return how many cells have this status."""
         return sum(cell.status == status for cell in self.cells)
 
+    def runs(self) -> Rows:
+        """Return one row per run: settings, status, and the numbers of its summary; ``.frame()`` makes a data frame."""
+        return run_rows(self.cells)
+
+    def rounds(self) -> Rows:
+        """Return one row per round of each run: accuracy, loss, counts, and every number among the facts."""
+        return round_rows(self.cells)
+
+    def clients(self) -> Rows:
+        """Return one row per client of each run: in truth an attacker or not, how often selected and rejected."""
+        return client_rows(self.cells)
+
+    def verdicts(self) -> Rows:
+        """Return one row per verdict of each run, with its evidence; packed results have none."""
+        return verdict_rows(self.cells)
+
 
 def load_results(path: Path | str, *, rounds: bool = True) -> Results:
     """Read results.
@@ -176,6 +193,17 @@ def load_results(path: Path | str, *, rounds: bool = True) -> Results:
     ------
     StateError
         If there are no results, or something is damaged; the message names the file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from mabrfl import RunConfig
+    >>> from mabrfl.runs import run
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     result = run(RunConfig(rounds=2, workers=1), Path(place) / "a")
+    ...     results = load_results(Path(place) / "a")
+    ...     [row["round"] for row in results.rounds()], results.verdicts()[0]["reason"]
+    ([1, 2], 'accepted')
     """
     path = Path(path)
     results = _load(path, rounds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -12,7 +13,7 @@ from torch import nn
 
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.simulation.training import engine_checks
-from mabrfl.simulation.training.flat import Float32, flatten, float_buffers, layout_of, size, trainable
+from mabrfl.simulation.training.flat import Float32, flatten, float_buffers, layout_of, size, trainable, unflatten
 from mabrfl.simulation.training.local import Shard, TrainingOptions, to_tensor
 from mabrfl.simulation.training.shared_memory import Board, SharedArray, StartMethod, share
 from mabrfl.simulation.training.stacked import width_of
@@ -124,6 +125,7 @@ class Engine:
         engine_checks.goal(goal[0], goal[1], dataset)
         parameters, buffers = trainable(module), float_buffers(module)
         self.layout = layout_of(module)
+        self._module = module
         self.dimension, self.num_buffers = size(parameters), size(buffers)
         self.initial_weights, self.initial_buffers = _frozen(flatten(parameters)), _frozen(flatten(buffers))
         kept = len(moment_names(self._options)) if self._options.optimizer_state == "kept" else 0
@@ -253,6 +255,13 @@ class Engine:
             per_class=per_class,
             attack_success=100.0 * reached / wanted if wanted else None,
         )
+
+    def module_state(self, weights: Floats, buffers: Floats) -> dict[str, NDArray[Any]]:
+        """Return the ``state_dict`` of the model with these weights and buffers, as arrays."""
+        module = copy.deepcopy(self._module).cpu()
+        unflatten(weights, trainable(module))
+        unflatten(buffers, float_buffers(module))
+        return {name: tensor.detach().contiguous().numpy().copy() for name, tensor in module.state_dict().items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer states of the clients that have one; empty unless they are kept."""
