@@ -185,7 +185,8 @@ def test_a_failure_is_recorded_in_one_line_and_the_sweep_goes_on(tmp_path: Path)
         "none": "done",
     }
     failure = json.loads((folder_of(tmp_path / "r", found["exception"].cell.key) / "failed.json").read_text())
-    assert failure["error"].endswith("RuntimeError: a bug in my own rule")
+    assert failure["error"].startswith("your defense 'misfortunes:Misfortune' failed at line 18 of misfortunes.py (")
+    assert failure["error"].endswith("): RuntimeError: a bug in my own rule")
     assert failure["kind"] == "OwnCodeError"
     assert failure["at"].endswith("+00:00")
     assert "signal 11" in found["crash"].error
@@ -212,10 +213,9 @@ def test_missing_data_is_said_once_and_is_no_failure_of_any_cell(tmp_path: Path)
 def test_a_failed_cell_runs_again_on_request_and_goes_on_where_it_was(tmp_path: Path) -> None:
     wanted = misfortunes("fails until mended", place=tmp_path)
     folder = folder_of(tmp_path / "r", wanted.cells[0].key)
-    [failed] = run(wanted, tmp_path / "r").failed
-    assert failed.error.endswith("ValueError: not mended yet")
-    [failed] = run(wanted, tmp_path / "r", rerun=["failed"]).failed
-    assert failed.error.endswith("ValueError: not mended yet")
+    for rerun in ([], ["failed"]):
+        (failed,) = run(wanted, tmp_path / "r", rerun=rerun).failed
+        assert failed.error.endswith("ValueError: not mended yet")
     (tmp_path / "mended").touch()
     assert run(wanted, tmp_path / "r").count("done") == 0
     assert run(wanted, tmp_path / "r", rerun=["failed"]).count("done") == 1
