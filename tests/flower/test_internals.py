@@ -125,7 +125,7 @@ def test_importing_the_package_loads_no_private_grid():
 
 
 def test_only_one_module_names_private_modules_of_flower():
-    public = ("flwr.app", "flwr.serverapp", "flwr.serverapp.strategy")
+    public = ("flwr.app", "flwr.clientapp", "flwr.clientapp.typing", "flwr.serverapp", "flwr.serverapp.strategy")
     for path in Path(internals.__file__).parent.glob("*.py"):
         words = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
         imports = [line[1] for line in words if line[:1] in (["import"], ["from"]) and line[1].startswith("flwr")]

@@ -21,7 +21,15 @@ from mabrfl.simulation.training.local import train_client
 @pytest.mark.parametrize("preset", ["hardened", "paper"])
 def test_a_run_through_flower_equals_the_simulators_run_bit_for_bit(preset):
     config = RunConfig(
-        dataset="digits", clients=10, rounds=3, seed=2, workers=1, attack="label-flip", attackers=3, preset=preset
+        dataset="digits",
+        clients=10,
+        rounds=3,
+        seed=2,
+        workers=1,
+        attack="label-flip",
+        attackers=3,
+        preset=preset,
+        training={"engine": "loop"},
     )
     with build_simulation(config) as simulation:
         engine = simulation._engine

@@ -53,6 +53,7 @@ def in_process(rounds):
         attackers=SHARE,
         workers=1,
         defense_options={"claims": 0.0},
+        training={"engine": "loop"},
     )
     return simulate(config)
 

@@ -76,7 +76,8 @@ def test_adopted_cells_count_as_done_everywhere_and_pack_to_the_same_bytes(
     assert (progress.adopted, progress.count("done"), progress.left) == (2, 1, 0)
     assert [standing(place, cell).status for cell in wanted.cells] == ["done", "missing", "done", "missing"]
     assert standing(place, wanted.cells[0]).accuracy == load_results(half).cells[0].measured("final_accuracy")
-    assert load_results(place) == load_results(half)
+    dumps = [[cell.model_dump() for cell in load_results(path).cells] for path in (place, half)]
+    assert dumps[0] == dumps[1]  # all but the folders of the runs, which packed results do not have
     pack(place, tmp_path / "again.json.gz")
     assert (tmp_path / "again.json.gz").read_bytes() == half.read_bytes()
     cells = load_results(place).cells

@@ -176,7 +176,9 @@ _ATTACKS: Mapping[str, Entry] = {
 }
 
 _NETWORKS: Mapping[str, Entry] = {
-    "mlp": Entry(target=f"{_MODELS}[mlp]", line="One hidden layer of 64 units; takes inputs of any shape."),
+    "mlp": Entry(
+        target=f"{_MODELS}[mlp]", line="One hidden layer of 64 units; takes inputs of any shape.", stacked=True
+    ),
     "mnist-cnn": Entry(
         target=f"{_MODELS}[mnist-cnn]", line="Two convolutions (30, 50) and two dense layers (100, 10)."
     ),

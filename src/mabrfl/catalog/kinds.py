@@ -60,8 +60,8 @@ class Conditions:
 class Entry:
     """One name of the catalogue.
 
-    A plug-in sets ``label``, ``colour``, ``learns``, ``needs``, ``revision`` and, for a data set, ``defaults`` (a
-    mapping) as attributes of its class or function.
+    A plug-in sets ``label``, ``colour``, ``learns``, ``needs``, ``revision``, for a model ``stacked`` and for a data
+    set ``defaults`` (a mapping) as attributes of its class or function.
 
     Attributes
     ----------
@@ -94,6 +94,9 @@ class Entry:
         Of a defense: whether it is an average without any defense, which tables do not rank.
     in_paper
         Of a preset: whether its results may be compared with the paper's.
+    stacked
+        Of a model: whether many clients are trained at once if the run leaves it open, because it was measured to be
+        faster.
     defaults
         Of a data set.
     conditions
@@ -115,5 +118,6 @@ class Entry:
     presets: bool = False
     baseline: bool = False
     in_paper: bool = False
+    stacked: bool = False
     defaults: DatasetDefaults = DatasetDefaults()
     conditions: Conditions = Conditions()

@@ -156,6 +156,7 @@ def _read_entry(kind: Kind, name: str) -> Entry:
         learns=read("learns", kind == "selectors", "true or false"),
         needs=needs,
         revision=revision,
+        stacked=kind == "models" and read("stacked", False, "true or false"),
         defaults=_read_defaults(what, getattr(target, "defaults", {})) if kind == "datasets" else DatasetDefaults(),
     )
 

@@ -41,6 +41,8 @@ def resolve(config: RunConfig) -> ResolvedConfig:
     filled["workers"] = config.workers or available_cores()
     _fill_conditions(filled, defaults)
     _fill_training(filled["training"], defaults)
+    if filled["training"]["engine"] == "auto":
+        filled["training"]["engine"] = "stacked" if catalog.entry("models", filled["model"]).stacked else "loop"
     _fill_attackers(filled)
     _fill_options(filled)
     try:

@@ -197,3 +197,9 @@ def test_the_clustering_is_that_of_the_vectors_themselves():
     for step, (left, right) in enumerate(merges[:, :2].astype(int)):
         masks[40 + step] = masks[left] | masks[right]
     assert np.array_equal(branches(rows @ rows.T), masks[40:-1])
+
+
+def test_a_group_above_the_largest_share_is_not_rejected():
+    cosines = cohort(27, 23, cosine=-1.0)
+    assert rejected(cosines, most=0.47) == list(range(27, 50))
+    assert rejected(cosines, most=0.45) == []

@@ -130,6 +130,7 @@ def outlying_groups(
     separation: float,
     suspicion: float = 0.3,
     smallest: int = _SMALLEST,
+    most: float = 0.5,
     spent: float = 0.0,
 ) -> tuple[list[Group], Group | None]:
     """Return the groups to reject, and the group that differs most (which may not be rejected).
@@ -138,7 +139,8 @@ def outlying_groups(
     first k of them are rejected, for the largest k for which
 
     - each differs from those that were left by an excess of ``separation`` (less for one with little reputation),
-    - together, and with the mass ``spent``, they hold less than half of all mass, and
+    - together, and with the mass ``spent``, they hold less than half of all mass, none of them more than the share
+      ``most`` of what is compared, and
     - they stand out: no group among the clients that stay differs from the rest by more than half as much as each
       of them. Where honest clients come in groups (one label each, say), all of these groups differ about as much,
       so none of them stands out.
@@ -151,8 +153,8 @@ def outlying_groups(
         The reputation of each client.
     separation, suspicion
         See :class:`~mabrfl.mab.hardened.hardened_options.HardenedOptions`; a separation of 0 rejects nobody.
-    smallest
-        Smaller groups are not examined.
+    smallest, most
+        Smaller groups are not examined, and larger ones (by their share of the mass) not rejected.
     spent
         The mass of the clients that are not compared, because they are absent or rejected already.
     """
@@ -163,7 +165,8 @@ def outlying_groups(
     gone = spent + np.cumsum([mass[group.members].sum() for group in groups])
     rejected = 0
     for k, group in enumerate(groups, start=1):
-        if group.excess < group.needed or not minority(gone[k - 1], total):
+        large = mass[group.members].sum() > most * mass.sum()
+        if large or group.excess < group.needed or not minority(gone[k - 1], total):
             break
         others = max((other.excess for other in groups[k:]), default=0.0)
         if others <= _STANDS_OUT * min(each.excess for each in groups[:k]):

@@ -45,6 +45,9 @@ _CHANCE = 3.0
 _SMALLEST = 2
 _SMALLEST_IN_FIRST = 5
 """The first layer is small, and honest updates of it nearly agree: a few that differ there are chance."""
+_MOST_IN_A_BLOCK = 0.45
+"""Share of the reputation up to which a group is rejected for one layer. Attackers of nearly half who choose what they
+send can make the other half differ in some layer."""
 _AT_ONCE: tuple[Name, ...] = ("whole", "last")
 """The blocks that are large enough, and of which one round says enough."""
 _LONE: tuple[Name, ...] = ("whole", "last", "labels")
@@ -212,6 +215,7 @@ class HardenedRule:
             separation=getattr(self.options, f"separation_{block}"),
             suspicion=self.options.suspicion,
             smallest=_SMALLEST_IN_FIRST if block == "first" else _SMALLEST,
+            most=0.5 if block == "whole" else _MOST_IN_A_BLOCK,
             spent=float(np.delete(panel.trust, compared).sum()),
         )
         for group in groups or ([most] if most else []):

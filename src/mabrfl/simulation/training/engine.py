@@ -13,10 +13,12 @@ from torch import nn
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.simulation.training import engine_checks
 from mabrfl.simulation.training.flat import Float32, flatten, float_buffers, layout_of, size, trainable
-from mabrfl.simulation.training.local import Shard, TrainingOptions
+from mabrfl.simulation.training.local import Shard, TrainingOptions, to_tensor
 from mabrfl.simulation.training.shared_memory import Board, SharedArray, StartMethod, share
+from mabrfl.simulation.training.stacked import width_of
+from mabrfl.simulation.training.stacking import largest_stack, stacks_of
 from mabrfl.simulation.training.trainer import Trainer, moment_names, num_slices
-from mabrfl.simulation.training.workers import Executor, InProcess, Pool, default_start_method
+from mabrfl.simulation.training.workers import Executor, InProcess, Pool, default_start_method, one_thread
 from mabrfl.vectors import Floats
 
 if TYPE_CHECKING:
@@ -126,6 +128,12 @@ class Engine:
         self.initial_weights, self.initial_buffers = _frozen(flatten(parameters)), _frozen(flatten(buffers))
         kept = len(moment_names(self._options)) if self._options.optimizer_state == "kept" else 0
         engine_checks.memory(len(self._shards), self.dimension, 1 + kept)
+        self._workers, self._largest_stack = workers, 1
+        if self._options.engine == "stacked":
+            widths = {width_of(len(shard), self._options.batch_size) for shard in self._shards}
+            example = to_tensor(dataset.train_inputs[:1].copy(), where)[0]
+            with one_thread():
+                self._largest_stack = largest_stack(module, example, dataset.num_classes, widths)
         parallel = workers > 1 and where.type == "cpu"
         method: StartMethod = (start_method or default_start_method()) if parallel else "fork"
         self._board = self._make_board(dataset, goal, len(parameters), method)
@@ -156,6 +164,7 @@ class Engine:
             poisoned=zeros(clients, dtype="bool"),
             transient=zeros(clients, dtype="bool"),
             order=zeros(clients, dtype="int64"),
+            starts=zeros(clients + 1, dtype="int64"),
             updates=zeros(clients, width),
             new_buffers=zeros(clients, num_buffers),
             moments=zeros(clients, num_moments, width),
@@ -195,10 +204,20 @@ class Engine:
         board.clients.array[:count] = clients
         board.poisoned.array[:count] = [client in poisoned for client in clients]
         board.transient.array[:count] = [client in transient for client in clients]
-        # Longest first: the last tasks are short, so that no worker waits long for another.
-        board.order.array[:count] = np.argsort([-len(self._shards[client]) for client in clients], kind="stable")
-        self._executor.run("train", count, round)
+        tasks = self._tasks(clients)
+        board.order.array[:count] = [position for task in tasks for position in task]
+        board.starts.array[: len(tasks) + 1] = np.cumsum([0, *map(len, tasks)])
+        self._executor.run("train", len(tasks), round)
         return Trained(board.updates.array[:count], board.new_buffers.array[:count] if self.num_buffers else None)
+
+    def _tasks(self, clients: Sequence[int]) -> list[list[int]]:
+        """Return which positions are trained together."""
+        sizes = [len(self._shards[client]) for client in clients]
+        # Longest first: the last tasks are short, so that no worker waits long for another.
+        order = np.argsort([-size for size in sizes], kind="stable").tolist()
+        if self._options.engine == "loop":
+            return [[position] for position in order]
+        return stacks_of(order, sizes, self._options.batch_size, most=self._largest_stack, workers=self._workers)
 
     def _check_clients(self, clients: Sequence[int], poisoned: Collection[int]) -> None:
         if len(set(clients)) != len(clients):

@@ -21,6 +21,7 @@ from mabrfl.simulation.training.seeding import seeded
 
 OptimizerName = Literal["adam", "sgd"]
 StatePolicy = Literal["reset", "kept"]
+EngineName = Literal["loop", "stacked"]
 Array = NDArray[Any]
 _Kind = TypeVar("_Kind", bound=torch.optim.Optimizer)
 
@@ -76,6 +77,9 @@ class TrainingOptions:
     optimizer_state
         ``"reset"``: a new optimizer every round. ``"kept"``: each client continues with the moments and step count
         of its last round, as the released code does.
+    engine
+        ``"loop"``: one client after the other. ``"stacked"``: many clients at once, which is faster for small models
+        and agrees with the loop up to rounding; a model that cannot be stacked is refused.
     """
 
     epochs: int = 3
@@ -85,13 +89,15 @@ class TrainingOptions:
     momentum: float = 0.0
     weight_decay: float = 0.0
     optimizer_state: StatePolicy = "reset"
+    engine: EngineName = "loop"
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{name} must be an integer of at least 1; got {value!r}")
-        for name, allowed in (("optimizer", get_args(OptimizerName)), ("optimizer_state", get_args(StatePolicy))):
+        choices = {"optimizer": OptimizerName, "optimizer_state": StatePolicy, "engine": EngineName}
+        for name, allowed in ((name, get_args(choice)) for name, choice in choices.items()):
             if (value := getattr(self, name)) not in allowed:
                 raise ConfigError(f"unknown {name} {value!r}{suggest(str(value), allowed)}")
         if not (_is_number(self.learning_rate) and self.learning_rate > 0):

@@ -80,9 +80,10 @@ class Board:
         The data set.
     weights, buffers
         The global model of the round, written by the parent.
-    clients, poisoned, transient, order
-        The clients that train, one per position; whether on poisoned data; whether their optimizer state is
-        dropped; and the positions in order of falling data size.
+    clients, poisoned, transient
+        The clients that train, one per position; whether on poisoned data; whether their optimizer state is dropped.
+    order, starts
+        The positions, one task after the other; and where in this order each task begins, and the last one ends.
     updates, new_buffers
         The results of training: a row per position.
     moments, steps
@@ -107,6 +108,7 @@ class Board:
     poisoned: SharedArray
     transient: SharedArray
     order: SharedArray
+    starts: SharedArray
     updates: SharedArray
     new_buffers: SharedArray
     moments: SharedArray

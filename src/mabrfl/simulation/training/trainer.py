@@ -17,6 +17,8 @@ from mabrfl.simulation.training.flat import flatten, float_buffers, trainable, u
 from mabrfl.simulation.training.local import Shard, TrainingOptions, make_optimizer, to_tensor, train_client
 from mabrfl.simulation.training.seeding import seeded
 from mabrfl.simulation.training.shared_memory import Board
+from mabrfl.simulation.training.stacked import LocalData, StackedOptimizer, train_stack
+from mabrfl.simulation.training.stacked_model import StackedModel
 
 Task = Literal["train", "evaluate"]
 
@@ -72,8 +74,10 @@ class Trainer:
     def describe(self, task: Task, number: int, round: int) -> str:
         """Return the message that this task failed."""
         if task == "train":
-            client = self._board.clients.array[self._board.order.array[number]]
-            return f"training of client {client} in round {round} failed"
+            positions = self._positions(number)
+            name = f"client {self._board.clients.array[positions[0]]}"
+            name += f" and {len(positions) - 1} more" if len(positions) > 1 else ""
+            return f"training of {name} in round {round} failed"
         start, others = number * EVALUATION_SLICE, num_slices(self._board.test_labels.array)
         if number >= others:
             return f"evaluation on the attack's goal, slice {number - others}, failed"
@@ -103,26 +107,74 @@ class Trainer:
         unflatten(self._board.weights.array, self._parameters)
         unflatten(self._board.buffers.array, self._buffers)
 
+    def _positions(self, number: int) -> list[int]:
+        """Return the positions of the clients that this task trains."""
+        start, stop = self._board.starts.array[number : number + 2]
+        positions: list[int] = self._board.order.array[start:stop].tolist()
+        return positions
+
     def _train(self, number: int, round_number: int) -> None:
-        board = self._board
-        position = int(board.order.array[number])
-        client = int(board.clients.array[position])
-        poisoned = bool(board.poisoned.array[position])
-        inputs, labels, examples = self._data(client, poisoned=poisoned)
         self._load_model()
+        if self._options.engine == "stacked":
+            self._train_together(self._positions(number), round_number)
+        else:
+            self._train_alone(self._positions(number)[0], round_number)
+
+    def _train_together(self, positions: list[int], round_number: int) -> None:
+        board, model = self._board, StackedModel(self._model.train())
+        clients = [int(board.clients.array[position]) for position in positions]
+        data = [
+            self._data(client, poisoned=bool(board.poisoned.array[position]))
+            for client, position in zip(clients, positions, strict=True)
+        ]
+        weights = model.zeros(len(clients) + 1)
+        weights[:, : model.dimension] = torch.from_numpy(board.weights.array).to(model.device)
+        optimizer = self._stacked_optimizer(model, clients)
+        train_stack(
+            model, data, self._options, weights, optimizer, seed=self._seed, round=round_number, clients=clients
+        )
+        rows = weights[:-1, : model.dimension].cpu().numpy()
+        with np.errstate(invalid="ignore", over="ignore"):  # as in _train_alone
+            board.updates.array[positions] = rows - board.weights.array
+        board.new_buffers.array[positions] = board.buffers.array
+        if self._options.optimizer_state == "kept":
+            lasting = [place for place, position in enumerate(positions) if not board.transient.array[position]]
+            self._store_stacked(optimizer, [clients[place] for place in lasting], lasting, model.dimension)
+
+    def _stacked_optimizer(self, model: StackedModel, clients: list[int]) -> StackedOptimizer:
+        """Return a new optimizer, or one with the clients' states of their last rounds."""
+        moments = [model.zeros(len(clients) + 1) for _ in moment_names(self._options)]
+        steps = np.zeros(len(clients), dtype=np.int64)
+        if self._options.optimizer_state == "kept":
+            steps[:] = self._board.steps.array[clients, 0]
+            known = [place for place, count in enumerate(steps) if count]  # the others start from zero
+            for number, moment in enumerate(moments):
+                kept = self._board.moments.array[[clients[place] for place in known], number]
+                moment[known, : model.dimension] = torch.from_numpy(kept).to(model.device)
+        return StackedOptimizer(self._options, moments, steps)
+
+    def _store_stacked(self, optimizer: StackedOptimizer, clients: list[int], rows: list[int], dimension: int) -> None:
+        for number, moment in enumerate(optimizer.moments):
+            self._board.moments.array[clients, number] = moment[rows, :dimension].cpu().numpy()
+        self._board.steps.array[clients] = optimizer.steps[rows, None] if self._options.optimizer == "adam" else 1
+
+    def _train_alone(self, position: int, round_number: int) -> None:
+        board = self._board
+        client = int(board.clients.array[position])
+        data = self._data(client, poisoned=bool(board.poisoned.array[position]))
         self._load_optimizer(client)
         train_client(
             self._model,
-            inputs,
-            labels,
+            data.inputs,
+            data.labels,
             self._options,
             seed=self._seed,
             round=round_number,
             client=client,
-            examples=examples,
+            examples=data.examples,
             optimizer=self._optimizer,
             channels_last=self._channels_last,
-            constraint=self._shards[client].constraint if poisoned else 0.0,
+            constraint=data.constraint,
         )
         row = board.updates.array[position]
         flatten(self._parameters, out=row)
@@ -133,15 +185,15 @@ class Trainer:
         if not board.transient.array[position]:
             self._store_optimizer(client)
 
-    def _data(self, client: int, *, poisoned: bool) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
-        """Return inputs, labels, and the positions in them of the client's examples."""
+    def _data(self, client: int, *, poisoned: bool) -> LocalData:
+        """Return the data that a client trains on."""
         shard, board = self._shards[client], self._board
         if not poisoned:
-            return board.train_inputs.array, board.train_labels.array, shard.indices
+            return LocalData(board.train_inputs.array, board.train_labels.array, shard.indices)
         inputs, labels = shard.poisoned_inputs, shard.poisoned_labels
         inputs = board.train_inputs.array[shard.indices] if inputs is None else inputs
         labels = board.train_labels.array[shard.indices] if labels is None else labels
-        return inputs, labels, np.arange(len(shard))
+        return LocalData(inputs, labels, np.arange(len(shard)), shard.constraint)
 
     def _states(self) -> list[dict[str, Tensor]]:
         assert self._optimizer is not None
