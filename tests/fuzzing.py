@@ -249,7 +249,7 @@ def change_values(document: Any, rng: random.Random) -> Any:
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         found = list(places(document))
         if not found:
-            return rng.choice(ODD)
+            return copy.deepcopy(rng.choice(ODD))
         parent, key = rng.choice(found)
         how = rng.random()
         if how < 0.15:
@@ -264,7 +264,7 @@ def change_values(document: Any, rng: random.Random) -> Any:
         elif how < 0.3 and isinstance(parent, dict):
             parent[rng.choice(("x", "$array", "$tuple", "$float"))] = parent.pop(key)
         else:
-            parent[key] = rng.choice(ODD)
+            parent[key] = copy.deepcopy(rng.choice(ODD))  # a mutation must not change the next one
     return document
 
 
