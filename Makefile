@@ -31,7 +31,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-busy test-flower-versions fuzz bench results sweeps lint format wheel clean distclean
+.PHONY: help demo test test-slow test-busy test-flower-versions test-nvflare fuzz bench results sweeps lint format wheel clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -55,6 +55,11 @@ test-busy: $(DEV) ## The same tests while every core is kept busy by something e
 
 test-flower-versions: ## The Flower strategy with every release in tests/flower_versions.py, each in build/flower (needs the network)
 	$(ONE_THREAD) $(PYTHON) tests/flower_versions.py build/flower
+
+test-nvflare: ## The NVFlare aggregator in NVFlare's simulator, with an environment of its own in build/nvflare (needs the network)
+	[ -x build/nvflare/bin/python ] || $(PYTHON) -m venv build/nvflare
+	build/nvflare/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) -e '.[nvflare]' scikit-learn pytest hypothesis
+	$(ONE_THREAD) build/nvflare/bin/python -m pytest -q tests/nvflare $(ARGS)
 
 fuzz: $(DEV) ## 2,000 mutations of each kind of file: each is read, or refused with an error of ours (ARGS='--seed N' repeats one)
 	PYTHONPATH=tests $(ONE_THREAD) $(BIN)/python tests/fuzzing.py $(ARGS)

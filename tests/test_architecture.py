@@ -170,6 +170,12 @@ def test_only_the_adapter_knows_flower(module):
     assert [name for name in import_graph()[module] if within(name, ["flwr", "ray", "mabrfl.flower"])] == []
 
 
+@pytest.mark.parametrize("module", [name for name in sources() if name != "mabrfl.nvflare.components"])
+def test_one_module_knows_nvflare(module):
+    beside = [] if within(module, ["mabrfl.nvflare"]) else ["mabrfl.nvflare"]
+    assert [name for name in import_graph()[module] if within(name, ["nvflare", *beside])] == []
+
+
 LATER: dict[str, tuple[str, ...]] = {
     "mabrfl.catalog": ("config", "recording", "runs", "sweeps", "reports", "cli"),
     "mabrfl.config": ("recording", "runs", "sweeps", "reports", "cli", "testing"),
@@ -178,7 +184,8 @@ LATER: dict[str, tuple[str, ...]] = {
     "mabrfl.runs": ("sweeps", "reports", "cli", "testing"),
     "mabrfl.sweeps": ("reports", "cli", "testing"),
     "mabrfl.reports": ("cli", "testing"),
-    "mabrfl.flower": ("simulation", "attacks", "runs", "sweeps", "reports", "cli", "testing"),
+    "mabrfl.flower": ("nvflare", "simulation", "attacks", "runs", "sweeps", "reports", "cli", "testing"),
+    "mabrfl.nvflare": ("flower", "simulation", "attacks", "runs", "sweeps", "reports", "cli", "testing"),
 }
 """The rooms that a room may not use: they are built on it, or beside it."""
 

@@ -110,9 +110,9 @@ def test_the_simulator_from_python_says_which_extra_it_needs(tmp_path):
 def test_every_module_imports_or_says_which_extra_it_needs(tmp_path):
     lines = run_without(tmp_path, EXTRAS, ["-c", IMPORT_ALL]).stdout.splitlines()
     failures = dict(line.split(maxsplit=1) for line in lines)
-    assert set(failures.values()) == {"pip install 'mabrfl[sim]'", "pip install 'mabrfl[flower]'"}
+    assert set(failures.values()) == {f"pip install 'mabrfl[{extra}]'" for extra in ("sim", "flower", "nvflare")}
     rooms = {".".join(module.split(".")[:2]) for module in failures}
-    assert rooms == {"mabrfl.attacks", "mabrfl.flower", "mabrfl.reports", "mabrfl.simulation"}
+    assert rooms == {"mabrfl.attacks", "mabrfl.flower", "mabrfl.nvflare", "mabrfl.reports", "mabrfl.simulation"}
 
 
 def test_every_optional_package_is_in_the_extra_that_its_message_names():

@@ -23,9 +23,9 @@ CORE = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
 EXTRAS = {
     name: [Requirement(line) for line in lines] for name, lines in PROJECT["project"]["optional-dependencies"].items()
 }
-TRACKERS = ("tensorboard", "mlflow", "wandb")
+SEPARATE = ("tensorboard", "mlflow", "wandb", "nvflare")
 """Extras that only people who use them install; they are not pinned."""
-PINNED = [needed for name, needed in EXTRAS.items() if name not in TRACKERS]
+PINNED = [needed for name, needed in EXTRAS.items() if name not in SEPARATE]
 NEEDED = [*CORE, *(one for needed in PINNED for one in needed if one.name != "mabrfl")]
 
 PLACES_ON_A_MACHINE = re.compile(
@@ -122,7 +122,7 @@ def test_the_core_requires_nothing_of_the_simulator():
 
 def test_development_has_every_extra():
     assert [set(one.extras) for one in EXTRAS["dev"] if one.name == "mabrfl"] == [{"all"}]
-    assert [set(one.extras) for one in EXTRAS["all"]] == [set(EXTRAS) - {"all", "dev", *TRACKERS}]
+    assert [set(one.extras) for one in EXTRAS["all"]] == [set(EXTRAS) - {"all", "dev", *SEPARATE}]
 
 
 def test_pins_name_public_versions_only():

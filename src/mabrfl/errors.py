@@ -19,6 +19,7 @@ EXTRAS = {
     "wandb": ("Weights & Biases", "wandb"),
     "flwr": ("Flower", "flower"),
     "ray": ("Ray", "simulation"),
+    "nvflare": ("NVFlare", "nvflare"),
 }
 """Optional modules: the name of each package, and the extra of ``pip install 'mabrfl[...]'`` that installs it."""
 

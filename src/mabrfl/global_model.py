@@ -15,6 +15,9 @@ from mabrfl.rng import ClientId
 from mabrfl.updates import Outcome
 from mabrfl.vectors import Floats
 
+BUFFER_SUFFIXES = ("running_mean", "running_var")
+"""The ends of PyTorch's names for the floating-point statistics of BatchNorm."""
+
 
 @dataclass(frozen=True)
 class GlobalModel:

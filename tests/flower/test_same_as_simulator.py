@@ -12,8 +12,9 @@ from mabrfl import MabRfl
 from mabrfl.catalog import build_model
 from mabrfl.config import RunConfig
 from mabrfl.flower import RobustStrategy
+from mabrfl.simulation.client_data import partition_of
 from mabrfl.simulation.federation import make_shards
-from mabrfl.simulation.simulator import build_simulation, partition_of, training_of
+from mabrfl.simulation.simulator import build_simulation, training_of
 from mabrfl.simulation.training.flat import flatten, trainable, unflatten
 from mabrfl.simulation.training.local import train_client
 

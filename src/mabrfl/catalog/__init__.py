@@ -15,6 +15,7 @@ from mabrfl.catalog.build import (
     build_rule,
     build_selector,
     check_before,
+    refuse_truth,
 )
 from mabrfl.catalog.entries import BUILT_IN
 from mabrfl.catalog.failures import named_failures
@@ -51,6 +52,7 @@ __all__ = [
     "known_name",
     "list_options",
     "named_failures",
+    "refuse_truth",
     "resolve_name",
     "without_markup",
 ]

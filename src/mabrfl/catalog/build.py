@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mabrfl.aggregation.mixing import PreAggregated
 from mabrfl.catalog.entries import BUILT_IN
+from mabrfl.catalog.kinds import Kind
 from mabrfl.catalog.names import entry, known_name, resolve_name
 from mabrfl.catalog.options import before_names, make, share_options
 from mabrfl.defense import Defense
@@ -158,6 +159,12 @@ def build_defense(
         rule = PreAggregated(rule, build_before(steps, before_options, **context))
         name = "+".join((*steps, name))
     return Defense(rule, selector=chosen, seed=seed, name=name)
+
+
+def refuse_truth(kind: Kind, name: str) -> None:
+    """Refuse, for a server, what only a simulation has: the knowledge of who attacks."""
+    if "truth" in entry(kind, name).needs:
+        raise ConfigError(f"{kind.removesuffix('s')} '{name}' needs to know who attacks, and no server knows that")
 
 
 class OneStepDefense:

@@ -44,9 +44,9 @@ def strategy_defense(
         arguments = {"selector": selector, **settings, "num_malicious_nodes": num_malicious}
         given = [name for name, value in arguments.items() if value]
         return _as_it_is(defense, given + ["seed"] * (seed is not None))
-    _refuse_truth("defenses", defense)
+    catalog.refuse_truth("defenses", defense)
     if isinstance(selector, str):
-        _refuse_truth("selectors", selector)
+        catalog.refuse_truth("selectors", selector)
     return catalog.build_defense(
         defense, selector, **settings, num_malicious=num_malicious, num_clients=num_clients, seed=seed or 0
     )
@@ -63,11 +63,6 @@ def check_root(defense: str | Defense, root_update: Any) -> None:
             f"defense '{defense}' needs clean data at the server: root_update=train, where train(server_round, arrays) "
             "returns the arrays of the model trained on it"
         )
-
-
-def _refuse_truth(kind: catalog.Kind, name: str) -> None:
-    if "truth" in catalog.entry(kind, name).needs:
-        raise ConfigError(f"{kind.removesuffix('s')} '{name}' needs to know who attacks, and no server knows that")
 
 
 def _as_it_is(defense: Defense, given: Sequence[str]) -> Defense:

@@ -9,8 +9,8 @@ from typing import Any
 from mabrfl.errors import ConfigError
 from mabrfl.flower.client_evaluation import AggregateMetrics
 from mabrfl.flower.node_identity import Identify, by_public_key
-from mabrfl.flower.schema import BUFFER_SUFFIXES
 from mabrfl.flower.strategy import RobustStrategy
+from mabrfl.global_model import BUFFER_SUFFIXES
 from mabrfl.mab.presets import DEFAULT_PRESET, memory_option
 from mabrfl.protocols import Selector
 

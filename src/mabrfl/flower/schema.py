@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 
 from mabrfl.errors import ConfigError
 from mabrfl.flower.problems import MalformedReply
+from mabrfl.global_model import BUFFER_SUFFIXES
 from mabrfl.layout import Layout
 from mabrfl.updates import Floats
 
 Role = Literal["weight", "buffer", "fixed"]
-
-BUFFER_SUFFIXES = ("running_mean", "running_var")
-"""The ends of PyTorch's names for the floating-point statistics of BatchNorm."""
 
 _MAX_HEADER = 4096
 _SMALLEST_PIECE = 4096  # about a thousandth of the size of Flower's own pieces

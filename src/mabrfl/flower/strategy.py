@@ -26,10 +26,10 @@ from mabrfl.flower.reply_checks import ZEROS, CheckResult, ReplyChecker
 from mabrfl.flower.resuming import ResumingStrategy
 from mabrfl.flower.root_training import RootUpdate, root_row
 from mabrfl.flower.round_report import RoundReport, audit_rows, figures, log_round, log_settings, metric_record
-from mabrfl.flower.schema import BUFFER_SUFFIXES
 from mabrfl.flower.server_state import FORMAT, ServerState
 from mabrfl.flower.state_folder import AuditKeeping
 from mabrfl.flower.watching import RoundWatch
+from mabrfl.global_model import BUFFER_SUFFIXES
 from mabrfl.protocols import Selector
 from mabrfl.rng import ClientId
 
