@@ -12,9 +12,10 @@ from torch import nn
 
 from mabrfl.config import ResolvedConfig, RunConfig, resolve
 from mabrfl.rng import generator
+from mabrfl.simulation.client_data import partition_of
 from mabrfl.simulation.data import Dataset, load
 from mabrfl.simulation.federation import choose_attackers
-from mabrfl.simulation.simulator import partition_of, training_of
+from mabrfl.simulation.simulator import training_of
 from mabrfl.simulation.training import MODELS, initialise, train_client
 from mabrfl.simulation.training.local import to_tensor
 
