@@ -97,6 +97,10 @@ BAD_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "negative count": ({"attackers": -3}, "attackers must not be negative; got -3"),
     "unknown optimizer": ({"training.optimizer": "adamw"}, "training.optimizer must be 'adam' or 'sgd'; got 'adamw'"),
     "momentum of adam": ({"training.momentum": 0.9}, "training: momentum is for optimizer 'sgd'; got momentum=0.9"),
+    "bf16 in a stack": (
+        {"training.precision": "bf16", "training.engine": "stacked"},
+        "training: precision 'bf16' is for engine 'loop'; got engine 'stacked'",
+    ),
     "sizes the wrong way": ({"partition.sizes": [9, 3]}, "sizes must be [smallest, largest]; got [9, 3]"),
     "device": ({"device": "gpu"}, "device must match pattern"),
     "name with blanks": ({"dataset": " digits"}, "dataset must be a name; got ' digits'"),

@@ -176,6 +176,7 @@ def test_what_does_not_change_the_result_does_not_change_the_key(changed: dict[s
         {"assumed_malicious": 5},
         {"preset": "reference"},
         {"training": {"epochs": 4}},
+        {"training": {"precision": "bf16"}},
         {"partition": {"q": 0.25}},
         {"selector": "acs"},
         {"defense_options": {"neighbours": "n-f-1"}},

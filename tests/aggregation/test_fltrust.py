@@ -11,7 +11,7 @@ from mabrfl.catalog import build_dataset
 from mabrfl.config import RunConfig, resolve
 from mabrfl.errors import ConfigError
 from mabrfl.runs import simulate
-from mabrfl.simulation.simulator import partition_of, root_of
+from mabrfl.simulation.client_data import partition_of, root_of
 
 
 def test_trust_is_the_positive_cosine_and_every_update_has_the_root_updates_norm() -> None:

@@ -185,6 +185,10 @@ _NETWORKS: Mapping[str, Entry] = {
     "mnist-cnn-small": Entry(
         target=f"{_MODELS}[mnist-cnn-small]", line="The same with 16, 32 and 64: two and a half times as fast."
     ),
+    "mnist-cnn-bn": Entry(
+        target=f"{_MODELS}[mnist-cnn-bn]", line="Two convolutions with batch normalisation; no layer has a bias."
+    ),
+    "mnist-lstm": Entry(target=f"{_MODELS}[mnist-lstm]", line="A recurrent network that reads an image row by row."),
     "vgg-lite": Entry(
         target=f"{_MODELS}[vgg-lite]", line="The paper's simplified VGG16: six convolutions, 1,186,378 parameters."
     ),
@@ -245,7 +249,7 @@ _OF_MAB_RFL: Mapping[str, Entry] = {
     ),
     "hardened": Entry(
         target=f"{_PRESETS}[hardened]",
-        revision=2,  # judges by layer, bounded shares
+        revision=3,  # less is asked of a group where the others do not differ
         line="The default: no threshold to tune, reputation that reacts, bounded influence (docs/hardening.md).",
         colour="#000000",
         dashes="solid",

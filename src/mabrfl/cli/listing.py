@@ -20,6 +20,9 @@ _PARTITIONS = [
     ("dominant-label", "The paper's: a share q of each client's data has the client's dominant label."),
     ("iid", "Every client draws from all data with equal probability."),
     ("dirichlet", "Each client's label proportions are drawn from a Dirichlet distribution."),
+    ("shards", "Pathological: all data, sorted by label and cut into shards; each client gets a few."),
+    ("quantity-skew", "All data, IID, in quantities that are drawn from a Dirichlet distribution."),
+    ("gamma-similarity", "All data: a share gamma is dealt out at random, the rest sorted by label."),
 ]
 _KINDS = (*catalog.KINDS, "preaggregators", "partitions", "observers")
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mabrfl import catalog
-from mabrfl.config.model import ResolvedConfig, RunConfig, count_attackers
+from mabrfl.config.model import DEALT_OUT, ResolvedConfig, RunConfig, count_attackers
 from mabrfl.config.toml import error_in_one_line
 from mabrfl.errors import ConfigError
 from mabrfl.mab.presets import options as preset_options
@@ -42,7 +42,8 @@ def resolve(config: RunConfig) -> ResolvedConfig:
     _fill_conditions(filled, defaults)
     _fill_training(filled["training"], defaults)
     if filled["training"]["engine"] == "auto":
-        filled["training"]["engine"] = "stacked" if catalog.entry("models", filled["model"]).stacked else "loop"
+        stacked = catalog.entry("models", filled["model"]).stacked and filled["training"]["precision"] == "float32"
+        filled["training"]["engine"] = "stacked" if stacked else "loop"
     _fill_attackers(filled)
     _fill_options(filled)
     try:
@@ -57,8 +58,11 @@ def _fill_conditions(filled: dict[str, Any], defaults: catalog.DatasetDefaults) 
     partition, training = filled["partition"], filled["training"]
     filled["attackers_chosen"] = filled["attackers_chosen"] or conditions.attackers_chosen
     training["optimizer_state"] = training["optimizer_state"] or conditions.optimizer_state
-    partition["sizes"] = partition["sizes"] or defaults.sizes
-    partition["draw"] = partition["draw"] or conditions.draw or defaults.draw
+    if partition["kind"] in DEALT_OUT:
+        partition["draw"] = "disjoint"
+    else:
+        partition["sizes"] = partition["sizes"] or defaults.sizes
+        partition["draw"] = partition["draw"] or conditions.draw or defaults.draw
     if partition["skip_last"] is None:
         partition["skip_last"] = conditions.skip_last and partition["draw"] == "replacement"
 

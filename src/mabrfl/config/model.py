@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -68,6 +69,19 @@ Options = Annotated[dict[str, PlainValue], PlainValidator(_options)]
 Positive = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Size = Annotated[int, Field(ge=1, le=10_000_000)]
+PartitionKind = Literal["dominant-label", "iid", "dirichlet", "shards", "quantity-skew", "gamma-similarity"]
+
+PARTITION_SETTINGS: Mapping[PartitionKind, frozenset[str]] = {
+    "dominant-label": frozenset({"q"}),
+    "iid": frozenset(),
+    "dirichlet": frozenset({"concentration"}),
+    "shards": frozenset({"shards"}),
+    "quantity-skew": frozenset({"concentration"}),
+    "gamma-similarity": frozenset({"gamma"}),
+}
+"""The settings of each kind of partition that other kinds do not use."""
+DEALT_OUT: frozenset[PartitionKind] = frozenset({"shards", "quantity-skew", "gamma-similarity"})
+"""Kinds that deal out all training data, each example once."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +119,9 @@ class TrainingConfig(Section):
         ``loop`` trains one client after the other, ``stacked`` many at once, which is faster for small models. They
         agree up to rounding. ``auto`` is the faster one for the model, as measured: ``stacked`` for ``mlp``, else
         ``loop``.
+    precision
+        Of the arithmetic in local training: ``float32``, or ``bf16``, which is faster for large convolutions on
+        processors that have it. Weights, updates and the evaluation are float32 in both. ``bf16`` is for ``loop``.
     """
 
     epochs: Annotated[int, Field(ge=1, le=1000)] = 3
@@ -116,9 +133,12 @@ class TrainingConfig(Section):
     optimizer_state: Literal["reset", "kept"] | None = None
     init: Literal["he-normal", "default"] = "he-normal"
     engine: Literal["auto", "loop", "stacked"] = "auto"
+    precision: Literal["float32", "bf16"] = "float32"
 
     @model_validator(mode="after")
     def _check(self) -> TrainingConfig:
+        if self.precision == "bf16" and self.engine == "stacked":
+            raise ValueError("precision 'bf16' is for engine 'loop'; got engine 'stacked'")
         if self.momentum and self.optimizer != "sgd":
             raise ValueError(f"momentum is for optimizer 'sgd'; got momentum={self.momentum} with '{self.optimizer}'")
         return self
@@ -130,34 +150,53 @@ class PartitionConfig(Section):
     Attributes
     ----------
     kind
-        The paper's ``dominant-label`` rule, ``iid`` or ``dirichlet``.
+        The paper's ``dominant-label`` rule, ``iid`` or ``dirichlet``; or, with all training data dealt out,
+        ``shards``, ``quantity-skew`` or ``gamma-similarity``.
     q
         Share of a client's examples that have its dominant label.
     concentration
-        Of the Dirichlet distribution; small is more uneven.
+        Of the Dirichlet distribution (``dirichlet``, ``quantity-skew``); small is more uneven.
+    shards
+        Shards per client, of data sorted by label.
+    gamma
+        Of ``gamma-similarity``: the share of a client's examples that is IID.
     sizes
-        Smallest and largest number of examples per client, both included. By data set if left out.
+        Smallest and largest number of examples per client, both included. By data set if left out; where all data is
+        dealt out, a client has no such limit then.
     draw
         Audit point 29: ``disjoint`` clients, ``unique`` examples within a client, or
-        ``replacement``. By data set and preset if left out.
+        ``replacement``. By data set and preset if left out; where all data is dealt out, always ``disjoint``.
     skip_last
         Audit point 29: never draw the last image of a class, as the released code does.
     dominant
         Audit point 30: dominant labels drawn ``uniform`` or dealt out ``balanced``.
+    feature_shift, shift_strength
+        Every client sees its inputs in another ``rotation`` (pictures) or ``brightness``: angles up to
+        ``shift_strength`` times 180 degrees either way, factors up to that much from 1.
+    label_noise, noisy_clients
+        The share of wrong labels at honest clients, and the share of the honest clients that have them.
     """
 
-    kind: Literal["dominant-label", "iid", "dirichlet"] = "dominant-label"
+    kind: PartitionKind = "dominant-label"
     q: Fraction = 0.5
     concentration: Positive = 0.5
+    shards: Annotated[int, Field(ge=1, le=10_000)] = 2
+    gamma: Fraction = 0.5
     sizes: Annotated[tuple[Size, Size], BeforeValidator(_pair)] | None = None
     draw: Literal["disjoint", "unique", "replacement"] | None = None
     skip_last: bool | None = None
     dominant: Literal["uniform", "balanced"] = "uniform"
+    feature_shift: Literal["none", "rotation", "brightness"] = "none"
+    shift_strength: Fraction = 0.25
+    label_noise: Fraction = 0.0
+    noisy_clients: Fraction = 1.0
 
     @model_validator(mode="after")
     def _check(self) -> PartitionConfig:
         if self.sizes and self.sizes[0] > self.sizes[1]:
             raise ValueError(f"sizes must be [smallest, largest]; got {list(self.sizes)}")
+        if self.kind in DEALT_OUT and self.draw not in (None, "disjoint"):
+            raise ValueError(f"draw must be 'disjoint' for kind '{self.kind}'; got '{self.draw}'")
         return self
 
 
@@ -230,7 +269,7 @@ class ResolvedTraining(TrainingConfig):
 class ResolvedPartition(PartitionConfig):
     """``[partition]`` with nothing left open."""
 
-    sizes: Annotated[tuple[Size, Size], BeforeValidator(_pair)]
+    sizes: Annotated[tuple[Size, Size], BeforeValidator(_pair)] | None
     draw: Literal["disjoint", "unique", "replacement"]
     skip_last: Annotated[bool, Neutral(False)]
 

@@ -86,7 +86,7 @@ class TableSetting:
         if isinstance(sizes, list) and len(sizes) == 2:
             low, high = sizes
             parts[0] += f" with {low} examples each" if low == high else f" with {low} to {high} examples each"
-        parts.append(_partition_text(settings))
+        parts += [_partition_text(settings), *_poor_data(settings)]
         parts.append(
             f"{_count(settings.get('epochs'), 'local epoch')} of {settings.get('optimizer')}"
             f" (learning rate {settings.get('learning_rate')}, batches of {settings.get('batch_size')})"
@@ -121,7 +121,21 @@ def _partition_text(settings: Mapping[str, Any]) -> str:
         return f"dominant labels (q = {settings.get('q')})"
     if kind == "dirichlet":
         return f"Dirichlet labels (concentration {settings.get('concentration')})"
+    if kind == "shards":
+        return f"{settings.get('shards')} shards of sorted data each"
+    if kind == "quantity-skew":
+        return f"IID data in Dirichlet quantities (concentration {settings.get('concentration')})"
+    if kind == "gamma-similarity":
+        return f"a share of {settings.get('gamma')} IID, the rest sorted by label"
     return str(kind).upper()
+
+
+def _poor_data(settings: Mapping[str, Any]) -> list[str]:
+    """Return the ways in which the data of clients are poor, in words."""
+    shift, noise = settings.get("feature_shift", "none"), settings.get("label_noise", 0)
+    parts = [] if shift == "none" else [f"{shift} by client (strength {settings.get('shift_strength')})"]
+    whose = f"a share of {settings.get('noisy_clients')} of the honest clients"
+    return [*parts, f"a share of {noise} of the labels wrong at {whose}"] if noise else parts
 
 
 def _count(number: Any, word: str) -> str:

@@ -32,7 +32,10 @@ SAMPLING_AXIS = "sampling"
 """The axis of a sweep whose values are the lines of Fig. 1a, and columns of a table."""
 ATTACK_OPTIONS, DEFENSE_OPTIONS = "attack_options.", "defense_options."
 
-PARTITION = ("kind", "q", "concentration", "sizes")
+PARTITION = (
+    *("kind", "q", "concentration", "shards", "gamma", "sizes"),
+    *("feature_shift", "shift_strength", "label_noise", "noisy_clients"),
+)
 TRAINING = ("epochs", "batch_size", "optimizer", "learning_rate", "momentum", "weight_decay")
 _NOT_OF_A_COLUMN = frozenset(
     {"dataset", "model", "rounds", "clients", "attack", "attackers", "defense", "before", "preset", "selector"}

@@ -169,8 +169,8 @@ def _papers(dataset: str, defense: str, preset: str, attack: str, attackers: int
         )
     except (MabRflError, ValueError):
         return None
-    # The concentration is of a kind of partition that the paper does not have.
-    unused = {*_FREE, "partition.concentration"}
+    # Settings of kinds of partition that the paper does not have.
+    unused = {*_FREE, *(f"partition.{name}" for name in ("concentration", "shards", "gamma"))}
     return {key: value for key, value in flat(config.model_dump(mode="json")).items() if key not in unused}
 
 

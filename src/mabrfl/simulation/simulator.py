@@ -17,18 +17,14 @@ from mabrfl.errors import ConfigError, StateError
 from mabrfl.global_model import GlobalModel
 from mabrfl.protocols import Stateful
 from mabrfl.recording import RoundRecord
-from mabrfl.rng import generator
+from mabrfl.simulation.client_data import client_data
 from mabrfl.simulation.data import Dataset
-from mabrfl.simulation.data.partition import dirichlet, dominant_label, iid
 from mabrfl.simulation.federation import Federation, choose_attackers, make_shards
 from mabrfl.simulation.round import run_round
 from mabrfl.simulation.training import Engine, Shard, TrainingOptions, initialise
 
 if TYPE_CHECKING:
     from torch import nn
-
-ROOT_EXAMPLES = 100
-"""The size of the server's own data, unless the defense has an option ``root_examples``."""
 
 
 class Simulation:
@@ -181,13 +177,13 @@ def build_simulation(config: RunConfig) -> Simulation:
         return initialise(network, run.training.init, seed=run.seed)
 
     attackers = choose_attackers(run.clients, run.num_attackers, rule=run.attackers_chosen, seed=run.seed)
-    partition = partition_of(run, dataset)
+    dataset, partition, root = client_data(run, dataset, attackers)
     return Simulation(
         dataset=dataset,
         model=model,
         partition=partition,
         defense=defense_of(run),
-        root=root_of(run, dataset, partition),
+        root=root,
         attack=catalog.build_attack(
             run.attack,
             run.attack_options,
@@ -243,46 +239,6 @@ def defense_of(run: ResolvedConfig) -> Defense:
     )
 
 
-def root_of(run: ResolvedConfig, dataset: Dataset, partition: Sequence[NDArray[np.int64]]) -> NDArray[np.int64] | None:
-    """Return the server's own training examples, which no client has; None if the defense of a run needs none.
-
-    Raises
-    ------
-    ConfigError
-        If too few examples are left.
-    """
-    if "root-data" not in catalog.entry("defenses", run.defense).needs:
-        return None
-    wanted = run.defense_options.get("root_examples", ROOT_EXAMPLES)
-    left = np.setdiff1d(np.arange(len(dataset.train_labels)), np.concatenate(partition))
-    if not isinstance(wanted, int) or wanted < 1 or len(left) < wanted:
-        raise ConfigError(
-            f"defense '{run.defense}' needs {wanted} training examples that no client has; "
-            f"{len(left)} of {len(dataset.train_labels)} are left (fewer clients or smaller partition.sizes leave more)"
-        )
-    chosen = generator(run.seed, "root").choice(left, wanted, replace=False)
-    return np.sort(chosen).astype(np.int64)
-
-
 def training_of(run: ResolvedConfig) -> TrainingOptions:
     """Return the training options of a run."""
     return TrainingOptions(**run.training.model_dump(exclude={"init"}))
-
-
-def partition_of(run: ResolvedConfig, dataset: Dataset) -> list[NDArray[np.int64]]:
-    """Return which training examples each client of a run has."""
-    chosen = run.partition
-    shared: dict[str, Any] = {
-        "num_classes": dataset.num_classes,
-        "num_clients": run.clients,
-        "sizes": chosen.sizes,
-        "draw": chosen.draw,
-        "seed": run.seed,
-    }
-    if chosen.kind == "iid":
-        return iid(dataset.train_labels, **shared)
-    if chosen.kind == "dirichlet":
-        return dirichlet(dataset.train_labels, concentration=chosen.concentration, **shared)
-    return dominant_label(
-        dataset.train_labels, q=chosen.q, dominant=chosen.dominant, skip_last=chosen.skip_last, **shared
-    )

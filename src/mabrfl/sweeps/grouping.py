@@ -10,10 +10,11 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from mabrfl.catalog import Conditions, display_entry
 from mabrfl.config.differences import flat, value_label
+from mabrfl.config.model import PARTITION_SETTINGS, PartitionKind
 from mabrfl.config.toml import one_line
 from mabrfl.sweeps.cells import PlannedCell
 from mabrfl.sweeps.results import Cell, one_per_seed
@@ -52,8 +53,9 @@ def effective_preset(defense: str, preset: str) -> str:
 def unused_settings(cell: Cell) -> frozenset[str]:
     """Return the settings that the run's kind of partition does not use."""
     kind = cell.config["partition"].get("kind")
-    unused = {"dominant-label": "concentration", "dirichlet": "q"}.get(kind if isinstance(kind, str) else "")
-    return frozenset({f"partition.{unused}"} if unused else ())
+    used = PARTITION_SETTINGS.get(cast("PartitionKind", kind)) if isinstance(kind, str) else None
+    every = frozenset().union(*PARTITION_SETTINGS.values())
+    return frozenset() if used is None else frozenset(f"partition.{name}" for name in every - used)
 
 
 def identity_of(cell: Cell) -> str:

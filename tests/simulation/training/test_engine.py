@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -67,6 +69,7 @@ CASES = {
     "mlp on bytes": (mlp, make_dataset(), OPTIONS),
     "mlp on floats": (mlp, make_dataset(dtype=np.float32), OPTIONS),
     "convolutions and dropout": (small_vgg, make_dataset((3, 9, 9)), OPTIONS),
+    "convolutions in bf16": (small_vgg, make_dataset((3, 9, 9)), replace(OPTIONS, precision="bf16")),
     "batch norm": (with_batch_norm, make_dataset(), OPTIONS),
     "kept adam": (mlp, make_dataset(), TrainingOptions(batch_size=8, optimizer_state="kept")),
     "kept sgd": (

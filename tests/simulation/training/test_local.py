@@ -117,6 +117,48 @@ def test_training_on_positions_is_training_on_their_rows():
     assert np.array_equal(result(inputs, labels, positions), result(inputs[positions], labels[positions], None))
 
 
+class Watching(nn.Module):
+    """Notes the types that a layer computes with."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.seen = nn.Linear(4, 3), set()
+
+    def forward(self, rows):
+        outputs = self.layer(rows)
+        self.seen.add(outputs.dtype)
+        return outputs
+
+
+@pytest.mark.parametrize(("precision", "inside"), [("float32", torch.float32), ("bf16", torch.bfloat16)])
+def test_bf16_is_the_arithmetic_inside_and_the_weights_stay_float32(precision, inside):
+    model, rng = Watching(), np.random.default_rng(0)
+    options = TrainingOptions(epochs=1, precision=precision, learning_rate=1e-3)
+    optimizer = make_optimizer(model, options)
+    inputs, labels = rng.standard_normal((20, 4)).astype(np.float32), rng.integers(0, 3, 20)
+    train_client(model, inputs, labels, options, seed=0, round=1, client=0, optimizer=optimizer)
+    assert model.seen == {inside}
+    tensors = [*model.parameters(), *(parameter.grad for parameter in model.parameters())]
+    moments = [value for state in optimizer.state.values() for value in state.values()]
+    assert {tensor.dtype for tensor in (*tensors, *moments)} == {torch.float32}
+    # A bf16 number has 8 bits of mantissa: weights stored as such would be their own rounding.
+    assert not torch.equal(model.layer.weight, model.layer.weight.bfloat16().float())
+
+
+def test_an_update_in_bf16_is_close_to_the_float32_one_and_not_the_same():
+    rng = np.random.default_rng(0)
+    inputs, labels = rng.integers(0, 256, (40, 3, 9, 9), dtype=np.uint8), rng.integers(0, 10, 40)
+    updates = {}
+    for precision in ("float32", "bf16"):
+        model = initialise(MODELS["vgg-tiny"]((3, 9, 9), 10), seed=1)
+        start = flatten(trainable(model))
+        options = TrainingOptions(epochs=1, optimizer="sgd", learning_rate=0.1, precision=precision)
+        train_client(model, inputs, labels, options, seed=0, round=1, client=0)
+        updates[precision] = flatten(trainable(model)) - start
+    error = np.linalg.norm(updates["bf16"] - updates["float32"]) / np.linalg.norm(updates["float32"])
+    assert 0 < error < 0.3  # rectifiers and pools near a tie decide otherwise
+
+
 def test_training_leaves_the_global_random_state_alone():
     model = MODELS["vgg-tiny"]((1, 8, 8), 2)
     torch.manual_seed(3)
@@ -167,6 +209,8 @@ def test_bytes_are_scaled_and_floats_are_not():
         ({"momentum": 1.0, "optimizer": "sgd"}, r"momentum must be a number in \[0, 1\); got 1.0"),
         ({"momentum": 0.9}, "momentum belongs to optimizer 'sgd'; got momentum=0.9 with 'adam'"),
         ({"weight_decay": -1}, "weight_decay must be a finite number of at least 0; got -1"),
+        ({"precision": "bf-16"}, "unknown precision 'bf-16'; did you mean 'bf16'"),
+        ({"precision": "bf16", "engine": "stacked"}, "precision 'bf16' is for engine 'loop'; got engine 'stacked'"),
     ],
 )
 def test_options_out_of_range_are_refused_by_name_and_value(settings, message):

@@ -229,6 +229,7 @@ def test_auto_is_the_stack_for_the_small_network_alone_and_an_explicit_engine_st
     assert engine(training={"engine": "loop"}) == "loop"
     assert engine(dataset="mnist") == engine(dataset="cifar10") == "loop"
     assert engine(dataset="mnist", training={"engine": "stacked"}) == "stacked"
+    assert engine(training={"precision": "bf16"}) == "loop"
 
 
 def test_runs_of_both_engines_learn_the_same() -> None:

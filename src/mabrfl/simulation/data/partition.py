@@ -99,7 +99,7 @@ def dominant_label(
     if not 0.0 <= q <= 1.0:
         raise ConfigError(f"q must be in [0, 1]; got {q}")
     _choice("dominant", dominant, get_args(Dominant))
-    _whole("num_classes", num_classes, 2)
+    check_at_least("num_classes", num_classes, 2)
     order = generator(seed, "partition-dominant").permutation(num_classes)
 
     def choose_labels(rng: np.random.Generator, size: int, client: int) -> Indices:
@@ -147,7 +147,7 @@ def dirichlet(
     """
     if not (concentration > 0 and math.isfinite(concentration)):
         raise ConfigError(f"concentration must be positive and finite; got {concentration}")
-    _whole("num_classes", num_classes, 2)
+    check_at_least("num_classes", num_classes, 2)
 
     def choose_labels(rng: np.random.Generator, size: int, _: int) -> Indices:
         proportions = rng.dirichlet(np.full(num_classes, concentration))
@@ -188,7 +188,7 @@ def iid(
     True
     """
     everything = np.zeros(checked_labels(labels, num_classes).size, dtype=np.int64)
-    _whole("num_clients", num_clients, 1)
+    check_at_least("num_clients", num_clients, 1)
     if sizes is None:
         share = everything.size // num_clients
         if share == 0:
@@ -216,8 +216,8 @@ def _draw_samples(
 ) -> list[Indices]:
     """Choose labels for every client, ``choose_labels(rng, size, client)``, then draw samples with those labels."""
     _choice("draw", draw, get_args(Draw))
-    _whole("num_clients", num_clients, 1)
-    low, high = _sizes(sizes)
+    check_at_least("num_clients", num_clients, 1)
+    low, high = checked_sizes(sizes)
     known = checked_labels(labels, num_classes)
     pools = [np.flatnonzero(known == label) for label in range(num_classes)]
     if skip_last:
@@ -256,16 +256,18 @@ def _pick(pool: Indices, count: int, *, start: int, draw: Draw, rng: np.random.G
             return pool[rng.integers(pool.size, size=count)]
 
 
-def _sizes(sizes: tuple[int, int]) -> tuple[int, int]:
+def checked_sizes(sizes: tuple[int, int]) -> tuple[int, int]:
+    """Return the smallest and the largest number of samples of a client, or say what is wrong with them."""
     if len(sizes) != 2:
         raise ConfigError(f"sizes must be (smallest, largest); got {sizes!r}")
     low, high = sizes
-    _whole("the smallest client size", low, 1)
-    _whole("the largest client size", high, low)
+    check_at_least("the smallest client size", low, 1)
+    check_at_least("the largest client size", high, low)
     return low, high
 
 
-def _whole(what: str, value: Any, least: int) -> None:
+def check_at_least(what: str, value: Any, least: int) -> None:
+    """Refuse a value that is no whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ConfigError(f"{what} must be a whole number of at least {least}; got {value!r}")
 

@@ -71,6 +71,37 @@ def _vgg(name: str, widths: tuple[int, int, int]) -> ModelFactory:
     return build
 
 
+def _normalised(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Return a network of: twice (conv 3x3 of stride 2, batch normalisation, rectifier), dense; no layer has a bias."""
+    channels, height, width = _image_shape("mnist-cnn-bn", input_shape, 7, (1, 28, 28))
+    rows, columns = (((side - 1) // 2 - 1) // 2 for side in (height, width))
+    return nn.Sequential(
+        nn.Conv2d(channels, 16, 3, stride=2, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2, bias=False),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(32 * rows * columns, num_classes, bias=False),
+    )
+
+
+class _RowByRow(nn.Module):
+    """An LSTM of 48 units that reads an image row by row, and a dense layer on what it has read."""
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__()
+        channels, _, width = _image_shape("mnist-lstm", input_shape, 1, (1, 28, 28))
+        self.reader = nn.LSTM(channels * width, 48, batch_first=True)
+        self.head = nn.Linear(48, num_classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        rows = images.transpose(1, 2).flatten(2)
+        answer: torch.Tensor = self.head(self.reader(rows)[0][:, -1])
+        return answer
+
+
 def mlp(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Return a network with one hidden layer of 64 rectified units, for inputs of any shape."""
     if not input_shape or min(input_shape) < 1:
@@ -85,6 +116,8 @@ MODELS: dict[str, ModelFactory] = {
     "mlp": mlp,
     "mnist-cnn": _two_convolutions("mnist-cnn", (30, 50, 100)),
     "mnist-cnn-small": _two_convolutions("mnist-cnn-small", (16, 32, 64)),
+    "mnist-cnn-bn": _normalised,
+    "mnist-lstm": _RowByRow,
     "vgg-lite": _vgg("vgg-lite", (64, 128, 256)),
     "vgg-tiny": _vgg("vgg-tiny", (16, 32, 64)),
 }
