@@ -73,7 +73,7 @@ def test_hardened_has_neither_a_figure_of_the_paper_nor_a_difference_nor_a_curve
 def test_of_the_experiment_with_other_conditions_only_those_of_the_paper_are_compared() -> None:
     cells = planned("hardening")
     conditions = [cell for cell in cells if "conditions" in cell.axes]
-    assert len(conditions) == 18
+    assert len(conditions) == 22
     assert [cell.axes for cell in conditions if is_comparable(cell)] == []
     compared_cells = [cell for cell in cells if is_comparable(cell)]
     assert compared_cells

@@ -114,6 +114,30 @@ def test_a_group_that_differs_more_than_honest_kinds_do_stands_out():
     assert rejected(unit(honest) @ unit(honest).T) == []
 
 
+def test_less_is_asked_of_a_group_where_the_others_do_not_differ_at_all():
+    clear = cohort(38, 12, agreement=0.1, cohesion=0.3)
+    assert rejected(clear, separation=0.4) == []
+    assert rejected(clear, separation=0.4, clear=0.5) == list(range(38, 50))
+    (group,), _ = outlying_groups(clear, np.ones(50), separation=0.4, clear=0.5)
+    assert group.needed == pytest.approx(0.2)
+    assert rejected(clear, separation=0.6, clear=0.5) == []
+
+
+def test_the_more_the_others_differ_the_less_is_the_needed_excess_lowered():
+    rng = np.random.default_rng(1)
+    directions = np.linalg.qr(rng.normal(size=(4000, 3)))[0].T
+    for cohesion, found in ((0.0, True), (0.1, True), (0.22, False)):
+        strength = np.repeat([0.1, 0.35, cohesion], [30, 12, 8])[:, None]
+        rows = unit(
+            np.sqrt(strength) * directions[np.repeat([0, 1, 2], [30, 12, 8])]
+            + np.sqrt(1 - strength) * unit(rng.normal(size=(50, 4000)))
+        )
+        groups, most = outlying_groups(rows @ rows.T, np.ones(50), separation=0.45, clear=0.5)
+        assert most.members.tolist() == list(range(30, 42))
+        assert bool(groups) is found
+        assert 0.22 < most.needed <= 0.45
+
+
 def test_the_rejected_and_those_who_are_not_compared_are_less_than_half_together():
     rng = np.random.default_rng(0)
     way = np.zeros((2, 400))

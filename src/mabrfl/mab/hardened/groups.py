@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ _SMALL_GROUP = 0.4
 """How much more separation is asked of a small group: this times ln(clients) / size."""
 _ALIGNED = 0.5
 """Groups whose mean directions have at least this cosine never differ."""
-_STANDS_OUT = 0.5
+_STANDS_OUT = 0.45
 """What is left among the others may differ by at most this share of what the rejected groups differ by."""
 _LARGE, _MORE = 0.4, 6.0
 """Of a group with more than this share of the mass more separation is asked, up to 1.6 times at one half: the nearer to
@@ -97,20 +97,35 @@ class Group:
     cosine: float
 
 
-def most_different(
+class Compared(NamedTuple):
+    """What a comparison of clients in groups finds.
+
+    Attributes
+    ----------
+    group
+        The group that differs most from the others and points elsewhere; None if there is none.
+    spread
+        Highest excess of any group, whether it points elsewhere or not.
+    """
+
+    group: Group | None
+    spread: float
+
+
+def compare(
     cosines: Matrix, mass: Vector, *, separation: float, suspicion: float, smallest: int = _SMALLEST
-) -> Group | None:
-    """Return the group with less than half of the mass that differs most from the others; None if there is none."""
+) -> Compared:
+    """Look for the group with less than half of the mass that differs most from the others."""
     n = len(cosines)
     if n < _FEWEST_FOR_GROUPS:
-        return None
+        return Compared(None, 0.0)
     masks = branches(cosines)
     heavy = masks @ mass > mass.sum() / 2
     masks = np.where(heavy[:, None], ~masks, masks)
     size = masks.sum(axis=1)
     masks = masks[(size >= smallest) & (n - size >= _SMALLEST)]
     if not len(masks):
-        return None
+        return Compared(None, 0.0)
     squared, cosine = separations(cosines, masks)
     size = masks.sum(axis=1)
     credence = np.minimum(masks @ mass / size * (n - size) / np.maximum(~masks @ mass, _FLOOR), 1)
@@ -118,9 +133,8 @@ def most_different(
     needed = separation * (1 - suspicion * (1 - credence)) * (1 + _MORE * nearly_half)
     excess = squared - _SMALL_GROUP * np.log(n) / size
     best = int(np.argmax(np.where(cosine < _ALIGNED, excess - needed, -np.inf)))
-    if cosine[best] >= _ALIGNED:
-        return None
-    return Group(np.flatnonzero(masks[best]), float(excess[best]), float(needed[best]), float(cosine[best]))
+    group = Group(np.flatnonzero(masks[best]), float(excess[best]), float(needed[best]), float(cosine[best]))
+    return Compared(group if cosine[best] < _ALIGNED else None, float(excess.max()))
 
 
 def outlying_groups(
@@ -132,18 +146,20 @@ def outlying_groups(
     smallest: int = _SMALLEST,
     most: float = 0.5,
     spent: float = 0.0,
+    clear: float = 0.0,
 ) -> tuple[list[Group], Group | None]:
     """Return the groups to reject, and the group that differs most (which may not be rejected).
 
     Groups are taken away one after the other, the most different one first, until half of the mass is gone. The
     first k of them are rejected, for the largest k for which
 
-    - each differs from those that were left by an excess of ``separation`` (less for one with little reputation),
+    - each differs from those that were left by an excess of ``separation`` (less for one with little reputation, and
+      less by the share ``clear`` if the clients that stay do not differ at all),
     - together, and with the mass ``spent``, they hold less than half of all mass, none of them more than the share
       ``most`` of what is compared, and
-    - they stand out: no group among the clients that stay differs from the rest by more than half as much as each
-      of them. Where honest clients come in groups (one label each, say), all of these groups differ about as much,
-      so none of them stands out.
+    - they stand out: no group among the clients that stay, wherever it points, differs from the rest by more than
+      0.45 times as much as each of them. Where honest clients come in groups (one label each, say), all of these
+      groups differ about as much, so none of them stands out.
 
     Parameters
     ----------
@@ -157,37 +173,48 @@ def outlying_groups(
         Smaller groups are not examined, and larger ones (by their share of the mass) not rejected.
     spent
         The mass of the clients that are not compared, because they are absent or rejected already.
+    clear
+        By which share the needed excess shrinks where no group differs among the clients that stay. It shrinks less the
+        more these differ, and not at all where the groups just stand out.
     """
     if not separation:
         return [], None
-    groups = _one_after_the_other(cosines, mass, separation=separation, suspicion=suspicion, smallest=smallest)
+    groups, spreads = _one_after_the_other(cosines, mass, separation=separation, suspicion=suspicion, smallest=smallest)
     total = mass.sum() + spent
     gone = spent + np.cumsum([mass[group.members].sum() for group in groups])
-    rejected = 0
+    rejected: list[Group] = []
     for k, group in enumerate(groups, start=1):
-        large = mass[group.members].sum() > most * mass.sum()
-        if large or group.excess < group.needed or not minority(gone[k - 1], total):
+        if mass[group.members].sum() > most * mass.sum() or not minority(gone[k - 1], total):
             break
-        others = max((other.excess for other in groups[k:]), default=0.0)
-        if others <= _STANDS_OUT * min(each.excess for each in groups[:k]):
-            rejected = k
-    return groups[:rejected], groups[0] if groups else None
+        others = max(spreads[k:])
+        found = [_beside(each, others, clear) for each in groups[:k]]
+        if all(each.excess >= each.needed and others <= _STANDS_OUT * each.excess for each in found):
+            rejected = found
+    return rejected, _beside(groups[0], max(spreads[1:]), clear) if groups else None
 
 
-def _one_after_the_other(cosines: Matrix, mass: Vector, **settings: Any) -> list[Group]:
-    """Take the most different group away, again and again, until half of the mass is gone or nothing differs."""
+def _beside(group: Group, others: float, clear: float) -> Group:
+    """Return the group with the excess that it needs beside ``others`` who differ by so much."""
+    unlike = min(max(others, 0.0) / (_STANDS_OUT * group.excess), 1.0) if group.excess > 0 else 1.0
+    return replace(group, needed=group.needed * (1 - clear * (1 - unlike)))
+
+
+def _one_after_the_other(cosines: Matrix, mass: Vector, **settings: Any) -> tuple[list[Group], list[float]]:
+    """Take the most different group away, again and again, until half of the mass is gone or nothing differs.
+
+    Return these groups, and the spread of the clients before each and after the last of them was taken away.
+    """
     alive = np.arange(len(cosines))
     groups: list[Group] = []
-    while minority(mass.sum() - mass[alive].sum(), mass.sum()):
-        group = most_different(cosines[np.ix_(alive, alive)], mass[alive], **settings)
-        if group is None:
-            break
-        members = alive[group.members]
-        groups.append(Group(members, group.excess, group.needed, group.cosine))
-        if group.excess <= 0:
-            break
-        alive = np.setdiff1d(alive, members)
-    return groups
+    spreads: list[float] = []
+    while True:
+        group, spread = compare(cosines[np.ix_(alive, alive)], mass[alive], **settings)
+        spreads.append(spread)
+        enough = not minority(mass.sum() - mass[alive].sum(), mass.sum()) or (groups and groups[-1].excess <= 0)
+        if group is None or enough:
+            return groups, spreads
+        groups.append(replace(group, members=alive[group.members]))
+        alive = np.setdiff1d(alive, groups[-1].members)
 
 
 class Opposed(NamedTuple):

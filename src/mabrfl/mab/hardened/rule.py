@@ -48,6 +48,10 @@ _SMALLEST_IN_FIRST = 5
 _MOST_IN_A_BLOCK = 0.45
 """Share of the reputation up to which a group is rejected for one layer. Attackers of nearly half who choose what they
 send can make the other half differ in some layer."""
+_CLEAR = 2 / 3
+"""Share of the separation, over rounds, that a group need not have where the others do not differ at all."""
+_LARGE_BLOCK = 1000
+"""A block of so many numbers is like the whole update: honest clients differ in it by their data, not by chance."""
 _AT_ONCE: tuple[Name, ...] = ("whole", "last")
 """The blocks that are large enough, and of which one round says enough."""
 _LONE: tuple[Name, ...] = ("whole", "last", "labels")
@@ -208,15 +212,18 @@ class HardenedRule:
     def _reject_groups(self, view: _View, copies: Copies, panel: Panel, findings: Findings) -> None:
         """Reject the groups that stand out in one block."""
         block, over, cosines = view
+        like_whole = block == "whole" or (block == "first" and panel.columns["first"] >= _LARGE_BLOCK)
+        separation = getattr(self.options, f"separation_{block}")
         compared = np.flatnonzero(~findings.rejected[: len(cosines)])
         groups, most = outlying_groups(
             cosines[np.ix_(compared, compared)],
             panel.trust[compared],
-            separation=getattr(self.options, f"separation_{block}"),
+            separation=min(separation, self.options.separation_whole or separation) if like_whole else separation,
             suspicion=self.options.suspicion,
             smallest=_SMALLEST_IN_FIRST if block == "first" else _SMALLEST,
             most=0.5 if block == "whole" else _MOST_IN_A_BLOCK,
             spent=float(np.delete(panel.trust, compared).sum()),
+            clear=_CLEAR if like_whole and over == "rounds" else 0.0,
         )
         for group in groups or ([most] if most else []):
             why = {
