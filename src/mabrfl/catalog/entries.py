@@ -205,6 +205,12 @@ _DATASETS: Mapping[str, Entry] = {
         # leave the starting point, and honest updates are so alike that they pass for sybils.
         defaults=DatasetDefaults(batch_size=16, learning_rate=1e-2),
     ),
+    "clusters": Entry(
+        target=_LOAD,
+        line="24 features, 8 classes of three clusters each, 3,000 + 1,000 points; generated, needs no download",
+        fixed={"name": "clusters"},
+        defaults=DatasetDefaults(batch_size=16, learning_rate=1e-2),
+    ),
     "mnist": Entry(
         target=_LOAD,
         line="28x28 handwritten digits, 60,000 + 10,000 images",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from mabrfl.errors import ConfigError, DatasetError, MissingExtraError, require, suggest
-from mabrfl.simulation.data import cifar, digits
+from mabrfl.simulation.data import cifar, clusters, digits
 from mabrfl.simulation.data.dataset import Dataset
 from mabrfl.simulation.data.download import download_collection
 from mabrfl.simulation.data.idx import read_idx
@@ -24,7 +24,10 @@ from mabrfl.simulation.data.sources import (
 )
 from mabrfl.simulation.data.storage import StorageError, is_official
 
-DATASETS = ("digits", *COLLECTIONS)
+EMBEDDED = {"digits": digits.load, "clusters": clusters.load}
+"""Data sets that need no file of their own: they come with scikit-learn, or are generated."""
+
+DATASETS = (*EMBEDDED, *COLLECTIONS)
 """The names of the data sets; :mod:`mabrfl.catalog.entries` says more about each."""
 
 _ABSENT = "not there"
@@ -84,7 +87,7 @@ def load(name: str, *, download: bool = True, progress: bool | None = None) -> D
     """
     collection = _collection(name)
     if collection is None:
-        return digits.load()
+        return EMBEDDED[name]()
     folder = locate(name)
     if folder is None and not download:
         raise DatasetError(_not_found(collection, "not fetched, because download is off"))
@@ -92,7 +95,7 @@ def load(name: str, *, download: bool = True, progress: bool | None = None) -> D
 
 
 def locate(name: str) -> Path | None:
-    """Return the folder with all files of a data set, or None (also for the embedded digits)."""
+    """Return the folder with all files of a data set, or None (also for an embedded one)."""
     collection = _collection(name)
     if collection is None:
         return None
@@ -100,12 +103,12 @@ def locate(name: str) -> Path | None:
 
 
 def is_embedded(name: str) -> bool:
-    """Return whether a data set comes with an installed package, and therefore has no folder."""
+    """Return whether a data set comes with an installed package or is generated, and therefore has no folder."""
     return _collection(name) is None
 
 
 def fetch(name: str, *, force: bool = False, into: Path | None = None, progress: bool | None = None) -> Path | None:
-    """Make sure a data set is on this machine and return its folder (None for the embedded digits).
+    """Make sure a data set is on this machine and return its folder (None for an embedded one).
 
     Parameters
     ----------
@@ -134,6 +137,8 @@ def fetch(name: str, *, force: bool = False, into: Path | None = None, progress:
 def check(name: str) -> DatasetCheck:
     """Verify the files of a data set: structure always, SHA-256 against the official files."""
     collection = _collection(name)
+    if name == "clusters":
+        return DatasetCheck(name, "embedded", None, "is generated")
     if collection is None:
         try:
             require("sklearn", f"the data set '{name}'")
