@@ -25,7 +25,6 @@ NOBODY = "none"
 """The attack of a scenario in which nobody attacks."""
 BASELINE = "fedavg"
 """The defense whose accuracy with nobody attacking is the measure of all others."""
-_NAMES = {"defense": "defenses", "attack": "attacks"}
 
 
 @dataclass(frozen=True)
@@ -166,9 +165,8 @@ def sweep_text(tier: Tier, columns: Sequence[Named], name: str, *, clean: bool =
     }
     attacked = {"attack": [attack.table() for attack in tier.attacks], "attackers": list(tier.shares)}
     grids = [{"axes": axes}] if clean else []
-    return tomli_w.dumps(
-        {"name": name, "base": dict(tier.settings), "grid": [*grids, {"axes": {**axes, **attacked}}]}
-    ).encode()
+    grids += [{"axes": {**axes, **attacked}}] if tier.attacks else []
+    return tomli_w.dumps({"name": name, "base": dict(tier.settings), "grid": grids}).encode()
 
 
 def planned(tier: Tier, columns: Sequence[Named], *, clean: bool = True) -> dict[tuple[str, Scenario], PlannedCell]:

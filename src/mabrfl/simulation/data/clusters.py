@@ -21,9 +21,10 @@ SPREAD = 1.0
 
 
 def load() -> Dataset:
-    """Return the points as ``(N, 24)`` float32 of mean 0 and deviation 1, 3,000 for training and 1,000 for testing, in 8 classes.
+    """Return the points as ``(N, 24)`` float32 in 8 classes, 3,000 for training and 1,000 for testing.
 
-    The same on every machine: each number is a hash of its place, not a draw of a library's generator.
+    Features have a mean of about 0 and a deviation of about 1. The points are the same on every machine: each number is
+    a hash of its place, not a draw of a library's generator.
     """
     inputs, labels = _points()
     return Dataset("clusters", inputs[:TRAIN], labels[:TRAIN], inputs[TRAIN:], labels[TRAIN:], num_classes=CLASSES)

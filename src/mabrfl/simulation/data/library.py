@@ -137,14 +137,8 @@ def fetch(name: str, *, force: bool = False, into: Path | None = None, progress:
 def check(name: str) -> DatasetCheck:
     """Verify the files of a data set: structure always, SHA-256 against the official files."""
     collection = _collection(name)
-    if name == "clusters":
-        return DatasetCheck(name, "embedded", None, "is generated")
     if collection is None:
-        try:
-            require("sklearn", f"the data set '{name}'")
-        except MissingExtraError as error:
-            return DatasetCheck(name, "missing", None, str(error))
-        return DatasetCheck(name, "embedded", None, "comes with scikit-learn")
+        return _check_embedded(name)
     folder = locate(name)
     if folder is None:
         return DatasetCheck(name, "missing", None, f"not on this machine; get it with: mabrfl data fetch {name}")
@@ -157,6 +151,16 @@ def check(name: str) -> DatasetCheck:
         which = "in every file" if len(different) == len(collection.files) else f"in {', '.join(different)}"
         return DatasetCheck(name, "differs", folder, f"content differs from the official files {which}")
     return DatasetCheck(name, "official", folder, "all files have the official SHA-256")
+
+
+def _check_embedded(name: str) -> DatasetCheck:
+    if name == "clusters":
+        return DatasetCheck(name, "embedded", None, "is generated")
+    try:
+        require("sklearn", f"the data set '{name}'")
+    except MissingExtraError as error:
+        return DatasetCheck(name, "missing", None, str(error))
+    return DatasetCheck(name, "embedded", None, "comes with scikit-learn")
 
 
 def _fetch(collection: Collection, root: Path, *, force: bool = False, progress: bool | None = None) -> Path:
