@@ -177,13 +177,14 @@ def test_one_module_knows_nvflare(module):
 
 
 LATER: dict[str, tuple[str, ...]] = {
-    "mabrfl.catalog": ("config", "recording", "runs", "sweeps", "reports", "cli"),
-    "mabrfl.config": ("recording", "runs", "sweeps", "reports", "cli", "testing"),
-    "mabrfl.recording": ("simulation", "runs", "sweeps", "reports", "cli", "testing"),
-    "mabrfl.simulation": ("runs", "sweeps", "reports", "cli", "testing"),
-    "mabrfl.runs": ("sweeps", "reports", "cli", "testing"),
-    "mabrfl.sweeps": ("reports", "cli", "testing"),
-    "mabrfl.reports": ("cli", "testing"),
+    "mabrfl.catalog": ("config", "recording", "runs", "sweeps", "reports", "arena", "cli"),
+    "mabrfl.config": ("recording", "runs", "sweeps", "reports", "arena", "cli", "testing"),
+    "mabrfl.recording": ("simulation", "runs", "sweeps", "reports", "arena", "cli", "testing"),
+    "mabrfl.simulation": ("runs", "sweeps", "reports", "arena", "cli", "testing"),
+    "mabrfl.runs": ("sweeps", "reports", "arena", "cli", "testing"),
+    "mabrfl.sweeps": ("reports", "arena", "cli", "testing"),
+    "mabrfl.reports": ("arena", "cli", "testing"),
+    "mabrfl.arena": ("cli", "testing"),
     "mabrfl.flower": ("nvflare", "simulation", "attacks", "runs", "sweeps", "reports", "cli", "testing"),
     "mabrfl.nvflare": ("flower", "simulation", "attacks", "runs", "sweeps", "reports", "cli", "testing"),
 }

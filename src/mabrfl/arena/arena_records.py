@@ -65,7 +65,7 @@ _COLUMNS = tuple(field.name for field in fields(Run))
 
 
 @dataclass(frozen=True)
-class Column:
+class DefenseColumn:
     """All runs of one defense, by scenario, and the versions that they were made with."""
 
     entrant: Named
@@ -83,13 +83,13 @@ class Records:
     """The columns of a tier."""
 
     tier: Tier
-    columns: tuple[Column, ...]
+    columns: tuple[DefenseColumn, ...]
 
-    def column(self, label: str) -> Column | None:
+    def column(self, label: str) -> DefenseColumn | None:
         """Return the column of a defense, if there is one."""
         return next((column for column in self.columns if column.label == label), None)
 
-    def with_columns(self, others: Sequence[Column]) -> Records:
+    def with_columns(self, others: Sequence[DefenseColumn]) -> Records:
         """Return the records with other columns in place of those with the same labels, or behind them."""
         new = {column.label: column for column in others}
         kept = [new.pop(column.label, column) for column in self.columns]
@@ -114,7 +114,7 @@ def collect(tier: Tier, columns: Sequence[Named], out: Path, *, clean: bool = Tr
             elif known.status == "done" and not known.stale:
                 runs[label][scenario] = _scores(folder, cell.key)
                 made_with.setdefault(label, _versions(folder))
-    found = (Column(column, runs[column.label], made_with.get(column.label, {})) for column in columns)
+    found = (DefenseColumn(column, runs[column.label], made_with.get(column.label, {})) for column in columns)
     return Records(tier, tuple(found))
 
 
@@ -192,7 +192,7 @@ def read_records(file: Path) -> Records:
         raise StateError(f"{shown(file)} is damaged: {type(error).__name__}: {error}") from error
 
 
-def _column(entry: Mapping[str, Any], scenarios: Sequence[Scenario]) -> Column:
+def _column(entry: Mapping[str, Any], scenarios: Sequence[Scenario]) -> DefenseColumn:
     settings = dict(entry["entrant"])
     entrant = Named(settings.pop("label"), settings)
     runs: dict[Scenario, Run] = {}
@@ -201,7 +201,7 @@ def _column(entry: Mapping[str, Any], scenarios: Sequence[Scenario]) -> Column:
         values = {name: column[place] for name, column in lists.items()}
         if values.get("key") is not None:
             runs[scenario] = Run(**values)
-    return Column(entrant, runs, entry["made_with"])
+    return DefenseColumn(entrant, runs, entry["made_with"])
 
 
 def current(records: Records) -> Records:
@@ -213,7 +213,7 @@ def current(records: Records) -> Records:
     return replace(records, columns=tuple(_current(records.tier, column) for column in records.columns))
 
 
-def _current(tier: Tier, column: Column) -> Column:
+def _current(tier: Tier, column: DefenseColumn) -> DefenseColumn:
     samples = {(run.task, run.attack): run for run in reversed(list(column.runs))}
     shares = {run.share for run in samples.values() if run.share}
     one_each = replace(tier, seeds=tuple({run.seed for run in samples.values()}), shares=tuple(shares))

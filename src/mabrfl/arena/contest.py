@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mabrfl.arena.arena_page import page
-from mabrfl.arena.arena_records import Column, Records, collect, committed, write_records
+from mabrfl.arena.arena_records import DefenseColumn, Records, collect, committed, write_records
 from mabrfl.arena.heatmap import heatmap
 from mabrfl.arena.leaderboard import markdown
 from mabrfl.arena.scenarios import BASELINE, Named, Tier, entrants, named
 from mabrfl.arena.scoring import baseline, loss_of
+from mabrfl.errors import StateError
 from mabrfl.recording.files import write_whole
 from mabrfl.reports.arrangement import slug
 from mabrfl.reports.drawing import render
@@ -55,7 +56,7 @@ def attack_folder(out: Path, attack: Named) -> Path:
     return out / f"attack-{slug(attack.label)}"
 
 
-def _merged(parts: Sequence[Column | None]) -> Column:
+def _merged(parts: Sequence[DefenseColumn | None]) -> DefenseColumn:
     found = [part for part in parts if part is not None]
     runs = {scenario: run for part in found for scenario, run in part.runs.items()}
     return replace(found[-1], runs=runs)
@@ -85,7 +86,14 @@ def write_pages(records: Records, out: Path, *, own: Sequence[str] = (), picture
         Labels to be marked.
     pictures
         The folder of the picture, below ``out``; ``images`` for the documentation.
+
+    Raises
+    ------
+    StateError
+        If no run is finished.
     """
+    if not any(column.runs for column in records.columns):
+        raise StateError(f"the arena has no finished run of the tier '{records.tier.name}' to show yet")
     figure = heatmap(records, own=own)
     text = markdown(records)
     files = {

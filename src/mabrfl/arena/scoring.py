@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from mabrfl.arena.arena_records import Column, Records, Run
+from mabrfl.arena.arena_records import DefenseColumn, Records, Run
 from mabrfl.arena.scenarios import BASELINE, NOBODY, Scenario
 
 SMALLEST = 1.0
@@ -121,7 +121,7 @@ def _mean(measure: Measure | None) -> float:
     return math.inf if measure is None else measure.mean
 
 
-def _score(column: Column, records: Records, clean: Baseline) -> Score:
+def _score(column: DefenseColumn, records: Records, clean: Baseline) -> Score:
     tier, seeds = records.tier, set(records.seeds())
     wanted = [one for one in tier.scenarios() if one.seed in seeds]
     losses = {one: loss_of(run, one, clean) for one, run in column.runs.items() if one.seed in seeds}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from mabrfl.errors import ConfigError, DatasetError, MissingExtraError, require, suggest
-from mabrfl.simulation.data import cifar, clusters, digits
+from mabrfl.simulation.data import cifar, digits, point_clusters
 from mabrfl.simulation.data.dataset import Dataset
 from mabrfl.simulation.data.download import download_collection
 from mabrfl.simulation.data.idx import read_idx
@@ -24,7 +24,7 @@ from mabrfl.simulation.data.sources import (
 )
 from mabrfl.simulation.data.storage import StorageError, is_official
 
-EMBEDDED = {"digits": digits.load, "clusters": clusters.load}
+EMBEDDED = {"digits": digits.load, "clusters": point_clusters.load}
 """Data sets that need no file of their own: they come with scikit-learn, or are generated."""
 
 DATASETS = (*EMBEDDED, *COLLECTIONS)
