@@ -18,6 +18,7 @@ attack                                  knowledge    updates of the attackers
 :class:`OrthogonalDrift`                agnostic     one random direction for the whole run, in noise
 :class:`StatisticalMimicry`             agnostic     honest and synthetic updates blended, with a drift
 :class:`PoisonedFL`, :class:`MPAF`      agnostic     a push with the same signs in every round; towards a random model
+:class:`Trapsetter`                     agnostic     a step to the worst model nearby, and the honest mean reversed
 :class:`FreeRider`, :class:`NanSender`  agnostic     zeros or the last public step; numbers that are not finite
 :class:`Magnitude`                      agnostic     honest updates times a large factor
 :class:`Sleeper`, :class:`OnOff`        the inner's  honest updates in some rounds, another attack in the others
@@ -54,6 +55,7 @@ from mabrfl.attacks.optimal import OptimalIPM, OptimalLIE
 from mabrfl.attacks.optimized import AgrKrum, MinMax, MinSum
 from mabrfl.attacks.sybils import Decoy, JitteredSybils, OrthogonalDrift, SplitSybils
 from mabrfl.attacks.tailored import AgrMabRfl
+from mabrfl.attacks.trapping import Trapsetter
 from mabrfl.attacks.view import AttackerView, Knowledge, Secrets
 from mabrfl.attacks.wrapping import Braggart, OnOff, Sleeper, Whitewash, Wrapper
 
@@ -100,6 +102,7 @@ __all__ = [
     "Sleeper",
     "SplitSybils",
     "StatisticalMimicry",
+    "Trapsetter",
     "Whitewash",
     "Wrapper",
     "as_attack",

@@ -31,6 +31,8 @@ class Attack:
         Whether they train on poisoned data (then ``poison`` is called).
     constraint
         Weight of the distance to the global model in their loss, from 0 to 1, when they train on poisoned data.
+    measures
+        Whether it measures models on the attackers' own examples (``view.own_accuracy``).
     observes
         The updates in ``view.benign``, for an attack that may see them: those of the benign clients
         ``selected`` this round, or of ``all`` benign clients (the others then train only to be observed).
@@ -40,6 +42,7 @@ class Attack:
     trains: bool = True
     poisons: bool = False
     constraint: float = 0.0
+    measures: bool = False
     observes: Observes = "selected"
 
     def poison(

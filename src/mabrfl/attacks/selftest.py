@@ -211,7 +211,9 @@ def _run(attack: Attack | None, setting: SmallFederation) -> _Run:
             data = poisoned if attack is not None and attack.poisoned_at(number) else (inputs, labels)
             sent = train(weights, *data, generator(setting.seed, "order", number))
             if attack is not None:
-                sent = _attacked(attack, setting, number, sent, weights=weights, last_step=last_step)
+                sent = _attacked(
+                    attack, setting, number, sent, weights=weights, last_step=last_step, data=(inputs, labels)
+                )
             active += len(sent) == setting.num_clients
             last_step = sent.mean(axis=0)
             weights = weights + last_step
@@ -220,12 +222,20 @@ def _run(attack: Attack | None, setting: SmallFederation) -> _Run:
 
 
 def _attacked(
-    attack: Attack, setting: SmallFederation, number: int, updates: Floats, *, weights: Floats, last_step: Floats | None
+    attack: Attack,
+    setting: SmallFederation,
+    number: int,
+    updates: Floats,
+    *,
+    weights: Floats,
+    last_step: Floats | None,
+    data: tuple[Floats, Labels],
 ) -> Floats:
     """Return the rows that reach the server: the benign updates, and those of the attack."""
     attackers = setting.attackers
     honest = tuple(client for client in range(setting.num_clients) if client not in attackers)
     benign = updates[list(honest)]
+    own_inputs, own_labels = (part[list(attackers)].reshape(-1, *part.shape[2:]) for part in data)
 
     def rehearse(rows: Floats) -> Outcome:
         step = np.concatenate([benign, rows]).mean(axis=0)
@@ -242,6 +252,7 @@ def _attacked(
         layout=LAYOUT,
         own_updates=updates[list(attackers)] if attack.trains_at(number) else None,
         seed=setting.seed,
+        own_accuracy=lambda model: float(np.mean(predicted(model, own_inputs) == own_labels)),
         secrets=Secrets(benign, honest, "fedavg-uniform", rehearse),
     )
     rows = craft(attack, view)

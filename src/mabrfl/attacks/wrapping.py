@@ -47,6 +47,7 @@ class Wrapper(Attack):
         self.observes = self.inner.observes
         self.poisons = self.inner.poisons
         self.constraint = self.inner.constraint
+        self.measures = self.inner.measures
 
     def active_at(self, round_number: int, /) -> bool:
         """Whether the inner attack runs in this round."""

@@ -152,6 +152,7 @@ _ATTACKS: Mapping[str, Entry] = {
     "orthogonal-drift": Entry(target=f"{_SYBILS}:OrthogonalDrift"),
     "poisoned-fl": Entry(target=f"{_FAKE}:PoisonedFL", label="PoisonedFL"),
     "mpaf": Entry(target=f"{_FAKE}:MPAF", label="MPAF"),
+    "trapsetter": Entry(target="mabrfl.attacks.trapping:Trapsetter", label="Trapsetter"),
     "decoy": Entry(target=f"{_SYBILS}:Decoy"),
     "magnitude": Entry(target=f"{_INDEPENDENT}:Magnitude"),
     "sleeper": Entry(target=f"{_WRAPPING}:Sleeper"),

@@ -112,6 +112,7 @@ def make_view(
         last_step=None if last_step is None else np.asarray(last_step),
         own_updates=None if own is None else np.asarray(own),
         seed=seed,
+        own_accuracy=lambda weights: float(np.mean(weights > 0)),
         secrets=Secrets(rows, ids, defense, rehearse),
     )
 
