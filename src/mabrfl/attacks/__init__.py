@@ -27,6 +27,7 @@ attack                                  knowledge    updates of the attackers
 :class:`Evade`                          the inner's  another attack or honest updates, as a search finds best
 :class:`Growing`                        partial      honest updates, and a push that grows from nothing
 :class:`Backdoor`, :class:`DBA`         agnostic     training on pictures with a mark, or with a part of it
+:class:`EdgeCase`                       agnostic     training on a rare kind of one class, labelled as another
 :class:`ModelReplacement`               agnostic     the same, long enough to replace the averaged model
 :class:`ConstrainAndScale`              agnostic     the same, trained to stay near the global model
 :class:`Neurotoxin`                     agnostic     the same, without the coordinates that the model moves most
@@ -44,6 +45,7 @@ from mabrfl.attacks.base import Attack, as_attack, craft
 from mabrfl.attacks.colluding import IPM, LIE, lie_factor
 from mabrfl.attacks.data_poisoning import LabelFlip
 from mabrfl.attacks.drifting import Growing, StatisticalMimicry
+from mabrfl.attacks.edge_cases import EdgeCase
 from mabrfl.attacks.evading import Evade
 from mabrfl.attacks.fake_clients import MPAF, FreeRider, NanSender, PoisonedFL
 from mabrfl.attacks.fang import FangKrum, FangTrim
@@ -73,6 +75,7 @@ __all__ = [
     "Bridge",
     "ConstrainAndScale",
     "Decoy",
+    "EdgeCase",
     "Evade",
     "FangKrum",
     "FangTrim",

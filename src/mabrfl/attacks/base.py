@@ -45,6 +45,13 @@ class Attack:
     measures: bool = False
     observes: Observes = "selected"
 
+    def survey(self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int) -> None:
+        """Look at all training examples of the attackers together, before ``poison`` and ``goal``; nothing by default.
+
+        Called once for an attack that poisons data, and again when a run is resumed.
+        """
+        del inputs, labels, num_classes
+
     def poison(
         self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int, rng: np.random.Generator
     ) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -104,6 +111,7 @@ class Attack:
 
 
 _HOOKS = (
+    "survey",
     "poison",
     "poisoner",
     "poisoned_at",

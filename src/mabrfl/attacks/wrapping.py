@@ -58,6 +58,10 @@ class Wrapper(Attack):
         """Whether the attackers train: in honest rounds, and if the inner attack does."""
         return not self.active_at(round_number) or self.inner.trains_at(round_number)
 
+    def survey(self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int) -> None:
+        """Let the inner attack look at the attackers' examples."""
+        self.inner.survey(inputs, labels, num_classes=num_classes)
+
     def poison(
         self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int, rng: np.random.Generator
     ) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -164,6 +164,7 @@ _ATTACKS: Mapping[str, Entry] = {
     "statistical-mimicry": Entry(target=f"{_DRIFTING}:StatisticalMimicry"),
     "backdoor": Entry(target="mabrfl.attacks.backdoor:Backdoor"),
     "dba": Entry(target=f"{_BACKDOORS}:DBA", label="DBA"),
+    "edge-case": Entry(target="mabrfl.attacks.edge_cases:EdgeCase"),
     "model-replacement": Entry(target=f"{_BACKDOORS}:ModelReplacement"),
     "constrain-and-scale": Entry(target=f"{_BACKDOORS}:ConstrainAndScale"),
     "neurotoxin": Entry(target=f"{_BACKDOORS}:Neurotoxin"),

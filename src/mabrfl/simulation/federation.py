@@ -280,6 +280,9 @@ def make_shards(
     """Give each client its data, and each attacker the poisoned form of its own if the attack poisons data."""
     shards = []
     controlled = canonical(attackers)
+    if attack is not None and attack.poisons and controlled:
+        together = np.unique(np.concatenate([partition[int(client)] for client in controlled]))
+        attack.survey(dataset.train_inputs[together], dataset.train_labels[together], num_classes=dataset.num_classes)
     for client, indices in enumerate(partition):
         poisoned: dict[str, Any] = {}
         if attack is not None and attack.poisons and client in attackers:
