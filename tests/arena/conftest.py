@@ -27,7 +27,9 @@ def tier() -> Tier:
     )
 
 
-def column(tier: Tier, entrant: Named, losses: dict[tuple[int, float, str], float], clean: float = 90.0) -> DefenseColumn:
+def column(
+    tier: Tier, entrant: Named, losses: dict[tuple[int, float, str], float], clean: float = 90.0
+) -> DefenseColumn:
     """A column that loses this many points, by seed, share and attack; nothing elsewhere."""
     runs = {
         one: Run(
