@@ -9,6 +9,7 @@ import pytest
 from mabrfl.arena.arena_records import DefenseColumn, Records, Run
 from mabrfl.arena.scenarios import NOBODY, Named, Scenario, Tier, load_tier, named
 
+CLEAN = 90.0
 SHARES = (0.1, 0.3)
 ATTACKS = ("ipm", "backdoor")
 
@@ -27,14 +28,12 @@ def tier() -> Tier:
     )
 
 
-def column(
-    tier: Tier, entrant: Named, losses: dict[tuple[int, float, str], float], clean: float = 90.0
-) -> DefenseColumn:
+def column(tier: Tier, entrant: Named, losses: dict[tuple[int, float, str], float]) -> DefenseColumn:
     """A column that loses this many points, by seed, share and attack; nothing elsewhere."""
     runs = {
         one: Run(
             f"{number:016x}",
-            accuracy=clean - losses.get((one.seed, one.share, one.attack), 0.0),
+            accuracy=CLEAN - losses.get((one.seed, one.share, one.attack), 0.0),
             success=20.0 if one.attack == "backdoor" else None,
             rejected=5.0,
             milliseconds=2.0,

@@ -212,7 +212,7 @@ _DATASETS: Mapping[str, Entry] = {
     ),
     "clusters": Entry(
         target=_LOAD,
-        line="24 features in 8 classes of three clusters each, 3,000 + 1,000 points; made here, needs no download",
+        line="24 features in 8 classes of clusters, 3,000 + 1,000 points; made here, needs no download",
         fixed={"name": "clusters"},
         defaults=DatasetDefaults(batch_size=16, learning_rate=1e-2),
     ),
