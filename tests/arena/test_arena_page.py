@@ -54,9 +54,10 @@ def test_markdown_has_a_row_for_each_place_and_names_what_is_missing(records: Re
     assert "| 2 | median | 5.0 ± 1.4 | 3.0 ± 1.4 | 7.0 ± 1.4 | 2.5 ± 0.7 |" in text
     assert "| median | ipm (digits) | backdoor (digits) |" in text
     cut = replace(records.columns[2], runs={})
-    assert "Without a place, because not all of their runs are done: krum (0 of 10)." in markdown(
-        records.with_columns([cut])
-    )
+    assert "No run is done yet of: krum." in markdown(records.with_columns([cut]))
+    few = dict(list(records.columns[2].runs.items())[:3])
+    begun = markdown(records.with_columns([replace(cut, runs=few)]))
+    assert "Without a place, because not all of their runs are done: krum (3 of 10)." in begun
 
 
 def test_the_picture_has_a_row_per_defense_with_the_mean_loss(records: Records) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mabrfl.arena.arena_page import page
 from mabrfl.arena.arena_records import Records, Run, committed, current, read_records, write_records
 from mabrfl.arena.contest import write_pages
 from mabrfl.arena.leaderboard import markdown
@@ -94,6 +95,7 @@ def test_committed_records_of_one_seed_are_those_of_that_seed(published: Records
 def test_the_leaderboard_in_the_documentation_is_that_of_the_committed_records(published: Records) -> None:
     """`mabrfl arena --render docs` writes it."""
     assert (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8") == markdown(published)
+    assert (ROOT / "docs" / "leaderboard.html").read_text(encoding="utf-8") == page(published)
 
 
 def test_pages_of_the_same_records_have_the_same_bytes(published: Records, tmp_path: Path) -> None:

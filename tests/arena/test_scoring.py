@@ -78,11 +78,14 @@ def test_the_page_says_first_where_an_entry_is_not_the_best_and_why(records: Rec
     assert lost[0] == (
         "worst case over the shares: 5.0 ± 1.4 points, and one defense has less; the least has `krum` with 0.0 points"
     )
-    lines = opening(known, shares, "median")
+    lines = opening(records, known, "median")
     assert lines[0] == "`median`, our own entry, has place 2 of 3."
-    assert "- at 30 % it loses most, 7.0 ± 1.4 points, to `backdoor` on digits" in lines
+    assert lines[-1] == (
+        "- at 30 % it loses most, 7.0 ± 1.4 points, to `backdoor` on digits, where it rejected 5 % of the honest "
+        "updates and none of the attackers'"
+    )
     assert shortcomings(known, shares, "krum") == []
-    assert opening(known, shares) == ["`mab-rfl hardened` has no place: its runs are not complete."]
+    assert opening(records, known) == ["`mab-rfl hardened` has no place: its runs are not complete."]
 
 
 def test_an_attack_fells_those_who_lose_more_than_ten_points(records: Records) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from mabrfl.arena.arena_records import Records
 from mabrfl.arena.scoring import ERRORS, SMALLEST, Measure, Score, better, scores
@@ -12,8 +13,16 @@ OURS = "mab-rfl hardened"
 """Our own entry, which is judged like the others; where it is not the best, the page says so first."""
 
 
+_CAPTION = "Points lost by each defense under each attack, and its worst case at the side."
+_ORIGIN = (
+    "This page is generated: `mabrfl arena --render docs` writes it from the committed records. "
+    "[leaderboard.html](leaderboard.html) is the same to sort, with the runs of each defense under each attack and the "
+    "commands that repeat them. [arena.md](arena.md) says how scenarios are chosen, and how to enter."
+)
+
+
 @dataclass(frozen=True)
-class Figure:
+class LeaderboardFigure:
     """One column of the leaderboard: the smaller the better."""
 
     title: str
@@ -23,22 +32,30 @@ class Figure:
     unit: str = " points"
 
 
-def figures(shares: Sequence[float]) -> list[Figure]:
+def figures(shares: Sequence[float]) -> list[LeaderboardFigure]:
     """Return the columns of the leaderboard, in order."""
 
     def at(share: float, kind: str) -> Callable[[Score], Measure | None]:
         return lambda score: (getattr(score, kind) or {}).get(share)
 
     return [
-        Figure("worst", "worst case over the shares", lambda score: score.overall_worst),
-        *(Figure(f"worst {percent(share)}", f"worst case at {percent(share)}", at(share, "worst")) for share in shares),
-        Figure("mean", "mean loss over the shares", lambda score: score.overall_mean),
-        *(Figure(f"mean {percent(share)}", f"mean loss at {percent(share)}", at(share, "mean")) for share in shares),
-        Figure("clean", "loss with nobody attacking", lambda score: score.clean),
-        Figure("goal", "mean success of attacks with a goal", lambda score: score.success, unit=" %"),
-        Figure("goal, worst", "worst success of attacks with a goal", lambda score: score.worst_success, unit=" %"),
-        Figure("honest rejected", "honest updates rejected", lambda score: score.rejected, unit=" %"),
-        Figure("ms a round", "time of the defense in a round", lambda score: score.milliseconds, unit=" ms"),
+        LeaderboardFigure("worst", "worst case over the shares", lambda score: score.overall_worst),
+        *(
+            LeaderboardFigure(f"worst {percent(share)}", f"worst case at {percent(share)}", at(share, "worst"))
+            for share in shares
+        ),
+        LeaderboardFigure("mean", "mean loss over the shares", lambda score: score.overall_mean),
+        *(
+            LeaderboardFigure(f"mean {percent(share)}", f"mean loss at {percent(share)}", at(share, "mean"))
+            for share in shares
+        ),
+        LeaderboardFigure("clean", "loss with nobody attacking", lambda score: score.clean),
+        LeaderboardFigure("goal", "mean success of attacks with a goal", lambda score: score.success, unit=" %"),
+        LeaderboardFigure(
+            "goal, worst", "worst success of attacks with a goal", lambda score: score.worst_success, unit=" %"
+        ),
+        LeaderboardFigure("honest rejected", "honest updates rejected", lambda score: score.rejected, unit=" %"),
+        LeaderboardFigure("ms a round", "time of the defense in a round", lambda score: score.milliseconds, unit=" ms"),
     ]
 
 
@@ -98,27 +115,38 @@ def shortcomings(known: Sequence[Score], shares: Sequence[float], label: str = O
     return sentences
 
 
-def explanations(known: Sequence[Score], label: str = OURS) -> list[str]:
-    """Return in which scenario a defense loses most, for each share: why its worst case is what it is."""
-    ours = next((score for score in known if score.label == label), None)
-    if ours is None or ours.hardest is None or ours.worst is None:
+def explanations(records: Records, known: Sequence[Score], label: str = OURS) -> list[str]:
+    """Return in which scenario a defense loses most, for each share, and whom it rejected there: why it loses."""
+    ours, column = next((score for score in known if score.label == label), None), records.column(label)
+    if ours is None or column is None or ours.hardest is None or ours.worst is None:
         return []
-    return [
-        f"at {percent(share)} it loses most, {measure_text(ours.worst[share])} points, to `{attack}` on {task}"
-        for share, (task, attack) in ours.hardest.items()
-    ]
+    lines = []
+    for share, (task, attack) in ours.hardest.items():
+        place = (task, share, attack)
+        runs = [run for one, run in column.runs.items() if (one.task, one.share, one.attack) == place]
+        lines.append(
+            f"at {percent(share)} it loses most, {measure_text(ours.worst[share])} points, to `{attack}` on {task}, "
+            f"where it rejected {_mean_text([run.rejected for run in runs])} of the honest updates and "
+            f"{_mean_text([run.caught for run in runs])} of the attackers'"
+        )
+    return lines
 
 
-def opening(known: Sequence[Score], shares: Sequence[float], label: str = OURS) -> list[str]:
+def _mean_text(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{fmean(known):.0f} %" if known else "none"
+
+
+def opening(records: Records, known: Sequence[Score], label: str = OURS) -> list[str]:
     """Return what is said first: where our own entry is not the best, and what it loses most to."""
-    ours = next((score for score in known if score.label == label), None)
+    ours, shares = next((score for score in known if score.label == label), None), records.tier.shares
     if ours is None or ours.place is None:
         return [f"`{label}` has no place: its runs are not complete."]
     placed = sum(score.place is not None for score in known)
-    lost = shortcomings(known, shares, label)
+    lost, why = shortcomings(known, shares, label), explanations(records, known, label)
     lines = [f"`{label}`, our own entry, has place {place_text(ours)} of {placed}."]
     lines += [f"It is not the best in {len(lost)} of {len(figures(shares))} figures:"] if lost else []
-    return [*lines, *(f"- {line}" for line in lost), "Why:", *(f"- {line}" for line in explanations(known, label))]
+    return [*lines, *(f"- {line}" for line in lost), "What it loses most to:", *(f"- {line}" for line in why)]
 
 
 def counts(records: Records) -> str:
@@ -165,10 +193,8 @@ def markdown(records: Records) -> str:
     """Return the leaderboard as a page in Markdown; the same records give the same text."""
     known, shares = scores(records), records.tier.shares
     columns = figures(shares)
-    lines = ["# Leaderboard", "", counts(records), ""]
-    lines += ["This page is generated: `mabrfl arena --render docs` writes it from the committed records. "
-              "[arena.md](arena.md) says how scenarios are chosen, and how to enter."]  # fmt: skip
-    lines += ["", f"## Where `{OURS}` is not the best", "", *_paragraphs(opening(known, shares)), ""]
+    lines = ["# Leaderboard", "", counts(records), "", _ORIGIN]
+    lines += ["", f"## Where `{OURS}` is not the best", "", *_paragraphs(opening(records, known)), ""]
     lines += ["## Table", "", *(f"- {line}" for line in legend()), ""]
     head = ["place", "defense", *(column.title for column in columns), "seeds"]
     lines += [_row(head), _row(["--:", ":--", *["--:"] * (len(head) - 2)])]
@@ -176,10 +202,7 @@ def markdown(records: Records) -> str:
     for score in placed:
         values = [measure_text(column.of(score), column.digits) for column in columns]
         lines.append(_row([place_text(score), score.label, *values, str(len(score.seeds))]))
-    lines += [
-        "",
-        "![Points lost by each defense under each attack, and its worst case at the side.](images/leaderboard.svg)",
-    ]
+    lines += ["", f"![{_CAPTION}](images/leaderboard.svg)"]
     lines += ["", "## What each defense loses most to", ""]
     lines += [_row(["defense", *(percent(share) for share in shares)]), _row([":--", *[":--"] * len(shares)])]
     for score in placed:
@@ -208,8 +231,10 @@ def _missing(known: Sequence[Score]) -> list[str]:
     waiting = [score for score in known if score.place is None]
     if not waiting:
         return ["Nothing is missing."]
-    names = ", ".join(f"{score.label} ({score.done} of {score.total})" for score in waiting)
-    return ["## Missing", "", f"Without a place, because not all of their runs are done: {names}."]
+    begun = ", ".join(f"{score.label} ({score.done} of {score.total})" for score in waiting if score.done)
+    others = ", ".join(score.label for score in waiting if not score.done)
+    lines = [f"Without a place, because not all of their runs are done: {begun}."] if begun else []
+    return ["## Missing", "", *lines, *([f"No run is done yet of: {others}."] if others else [])]
 
 
 def _made_with(records: Records) -> str:
