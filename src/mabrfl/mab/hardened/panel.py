@@ -90,7 +90,7 @@ def convene(cohort: Cohort, memory: MomentumMemory, *, history: float, rounds: i
     return Panel(
         ids,
         n,
-        views(gram, dict(zip(layers, parts, strict=True)), blocks.head, memory.matrix, rows),
+        views(gram, dict(zip(layers, parts, strict=True)), blocks.head, memory.matrix, rows, overwrite=True),
         now,
         columns,
         cohort.trust(ids),

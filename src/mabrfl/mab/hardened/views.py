@@ -92,6 +92,8 @@ def views(
     head: tuple[slice, slice] | None,
     matrix: Floats,
     rows: NDArray[np.intp] | None = None,
+    *,
+    overwrite: bool = False,
 ) -> Views:
     """Return the cosines between clients in the whole and in some blocks of the model, by the block's name.
 
@@ -103,11 +105,14 @@ def views(
         Where the output layer's weights and its bias are, if what labels do not explain is wanted.
     matrix, rows
         The array, and which of its rows are compared; all if left out.
+    overwrite
+        Write cosines over ``gram`` as well.
     """
-    found: Views = {"whole": vectors.cosines(gram)}
+    norms = np.sqrt(np.diag(gram))
+    found: Views = {"whole": vectors.cosines(gram, out=gram if overwrite else None)}
     found |= {name: vectors.cosines(share, out=share) for name, share in shares.items()}
     if head is not None:
-        residuals = vectors.label_residual_gram(matrix, np.sqrt(np.diag(gram)), *head, rows)
+        residuals = vectors.label_residual_gram(matrix, norms, *head, rows)
         found["labels"] = vectors.cosines(residuals, out=residuals)
     for cosines in found.values():
         np.fill_diagonal(cosines, 1.0)
