@@ -158,9 +158,7 @@ def main() -> bool:
     passed = True
     for size in SIZES:
         print(f"\nFlower: the server's work in a round, {CLIENTS} clients x {size:,} parameters, best of {ROUNDS - 1}")
-        print(
-            f"  {'strategy':<24} {'wall ms':>8} {'x FedAvg':>9} {'CPU ms':>8} {'x FedAvg':>9} {'peak MB':>8}  target (wall)"
-        )
+        print(f"  {'strategy':<24} {'wall ms':>8} {'x FedAvg':>9} {'CPU ms':>8} {'x FedAvg':>9} {'peak MB':>8}  target")
         contents, model = replies(size), layers(np.full(size, 0.01, np.float32))
         with tempfile.TemporaryDirectory() as place:
             servers = {name: Server(make(), contents, model) for name, make in strategies(Path(place)).items()}
