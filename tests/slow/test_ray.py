@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -52,6 +53,19 @@ class Gate:
 '''
 
 
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(status.parent.name))
+    found = [pid]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
 class Journal(Monitor):
     """Kills a node as soon as two cells wait at the gate, and opens it when one of them is lost."""
 
@@ -64,7 +78,9 @@ class Journal(Monitor):
     def advanced(self, running: RunningCell) -> None:
         self.rounds[running.cell.key] = running.round
         if list(self.rounds.values()) == [2, 2]:
-            os.kill(self.node.all_processes["raylet"][0].process.pid, signal.SIGKILL)
+            # As if its machine had lost its power: nothing of it is left.
+            for process in family(self.node.all_processes["raylet"][0].process.pid):
+                os.kill(process, signal.SIGKILL)
 
     def noted(self, running: RunningCell, note: str) -> None:
         self.notes.append(note)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from killing import outcome
-from mabrfl.errors import ConfigError, DatasetError, OutputError, SweepError
+from mabrfl.errors import ConfigError, DatasetError, KilledError, OutputError, SweepError
 from mabrfl.sweeps import ray_cluster, remote_cell
 from mabrfl.sweeps.launchers import Assignment, CellAdvanced, CellEnded, CellHalted, CellNote, CellStarted
 from mabrfl.sweeps.plan import folder_of
@@ -233,6 +233,22 @@ def test_a_full_disk_of_one_machine_stops_the_cell_and_not_the_sweep(
     monkeypatch.setattr(remote_cell, "LocalProcesses", Full)
     [batch] = run_remotely(replace(assignment(wanted), key="k"), {})
     assert batch == Batch([CellHalted("k", "killed", "no room"), CellEnded("k", killed=True)], {})
+
+
+@pytest.mark.usefixtures("_forking")
+def test_a_cell_ends_with_the_node_that_has_started_it(
+    ray: StandIn, wanted: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parents = iter([2, 2, 1])
+    monkeypatch.setattr(remote_cell, "os", SimpleNamespace(getppid=lambda: next(parents)))
+    cell = assignment(wanted)
+    with pytest.raises(KilledError, match="has ended") as raised:
+        list(run_remotely(cell, {}))
+    with RayCluster() as cluster:
+        cluster._tasks[cell.key] = ray_cluster._Task(tmp_path, Stream(iter([RayTaskError(raised.value)])))
+        [end] = cluster.poll(0.0)
+    assert isinstance(end, CellEnded)
+    assert end.killed
 
 
 def test_stopping_cancels_and_then_kills_what_does_not_end(

@@ -173,7 +173,7 @@ def sweep(  # the options document themselves
         _say(console, f"note: {damage}", "yellow")
     if plan:
         with _cluster(given, on_cluster=on_cluster) as cluster:
-            sharing = cluster and cluster.sharing(jobs, workers)
+            sharing = None if cluster is None else cluster.sharing(jobs, workers)
         show_plan(
             console,
             wanted,
@@ -221,7 +221,7 @@ def sweep(  # the options document themselves
                 observers=[*(observe or ()), *trackers],
                 monitor=monitor,
                 launcher=cluster,
-                sharing=cluster and cluster.sharing(jobs, workers),
+                sharing=None if cluster is None else cluster.sharing(jobs, workers),
                 arguments=sys.argv[1:],
             )
     except (KeyboardInterrupt, Stopped):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mabrfl.errors import ConfigError, DatasetError, SweepError, extra_needed
+from mabrfl.errors import ConfigError, DatasetError, KilledError, SweepError, extra_needed
 from mabrfl.sweeps.launchers import Assignment, CellEnded, CellEvent, CellNote
 from mabrfl.sweeps.remote_cell import check_data, read_files, run_remotely, write_files
 from mabrfl.sweeps.sharing import Sharing
@@ -64,7 +64,7 @@ class RayCluster:
             )
         with extra_needed("a sweep on a cluster"):
             import ray  # noqa: PLC0415 (an extra, and slow)
-        self._ray = ray
+        self._ray: Any = ray
         self._needs = {"num_cpus": cpus, "num_gpus": gpus}
         self._workers = max(1, int(cpus))
         self._tasks: dict[str, _Task] = {}
@@ -142,7 +142,8 @@ class RayCluster:
         except StopIteration:  # the last batch ends the cell, so there was none
             return self._lose(key, CellEnded(key, message="its task ended without a word"))
         except ray.exceptions.RayTaskError as error:
-            return self._lose(key, CellEnded(key, message=f"its task failed: {error.cause}"))
+            killed = isinstance(error.cause, KilledError)
+            return self._lose(key, CellEnded(key, killed, f"its task failed: {error.cause}"))
         except ray.exceptions.RayError as error:
             note = CellNote(key, f"its machine or its process there died ({type(error).__name__})")
             return [note, *self._lose(key, CellEnded(key, killed=True))]

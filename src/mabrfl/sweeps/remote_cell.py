@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mabrfl.errors import OutputError
+from mabrfl.errors import KilledError, OutputError
 from mabrfl.recording.atomic import remove_leftovers, replace_file, sync_folder
 from mabrfl.recording.folder import CHECKPOINTS, explained
 from mabrfl.recording.ownership import FAILED, OURS, SUMMARY, WRITTEN_ASIDE
@@ -47,6 +48,11 @@ def run_remotely(assignment: Assignment, files: Files) -> Iterator[Batch]:
         The cell. Its folder is of no use here.
     files
         The files of the cell as far as it has come; it goes on from there.
+
+    Raises
+    ------
+    KilledError
+        If the process that started this one has ended: nobody could stop the cell any more.
     """
     with TemporaryDirectory(prefix="mabrfl-cell-") as place:
         results, key = Path(place), assignment.key
@@ -73,7 +79,10 @@ def check_data(pairs: Sequence[tuple[str, str]]) -> None:
 def _batches(launcher: LocalProcesses, results: Path, key: str) -> Iterator[Batch]:
     events: list[CellEvent] = []
     last = sent = time.monotonic()
+    parent = os.getppid()
     while True:
+        if os.getppid() != parent:
+            raise KilledError("the node that its machine is for the cluster has ended")
         events += map(_as_of_one_machine, launcher.poll(BATCH_SECONDS))
         if any(isinstance(event, CellEnded) for event in events):
             yield Batch(events, read_files(results, key))
