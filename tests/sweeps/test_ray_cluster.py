@@ -17,7 +17,7 @@ from mabrfl.sweeps import ray_cluster, remote_cell
 from mabrfl.sweeps.launchers import Assignment, CellAdvanced, CellEnded, CellHalted, CellNote, CellStarted
 from mabrfl.sweeps.plan import folder_of
 from mabrfl.sweeps.ray_cluster import RayCluster
-from mabrfl.sweeps.remote_cell import Batch, read_files, run_remotely, write_files
+from mabrfl.sweeps.remote_cell import CellReport, read_files, run_remotely, write_files
 from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sweep_file import Sweep, parse_sweep
 from mabrfl.sweeps.sweep_progress import Monitor
@@ -46,11 +46,11 @@ class RayTaskError(RayError):
 class Stream:
     """What a task sends."""
 
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self.batches = batches
+    def __init__(self, reports: Iterator[Any]) -> None:
+        self.reports = reports
 
     def __next__(self) -> Any:
-        return next(self.batches)
+        return next(self.reports)
 
 
 class StandIn:
@@ -97,7 +97,7 @@ class StandIn:
 
     def get(self, value: Any) -> Any:
         if isinstance(value, Stream):
-            function, arguments = value.batches
+            function, arguments = value.reports
             try:
                 return function(*arguments)
             except Exception as error:
@@ -108,7 +108,7 @@ class StandIn:
 
     def cancel(self, stream: Stream, force: bool) -> None:
         self.cancelled.append(force)
-        stream.batches = iter(())
+        stream.reports = iter(())
 
 
 class Journal(Monitor):
@@ -168,18 +168,18 @@ def test_cells_of_a_cluster_are_collected_and_equal_those_of_one_machine(
 def test_a_cell_goes_on_from_the_files_that_came_last(
     wanted: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_cell, "BATCH_SECONDS", 0.0)
+    monkeypatch.setattr(remote_cell, "REPORT_SECONDS", 0.0)
     monkeypatch.setattr(remote_cell, "SEND_SECONDS", 0.0)
     cell = assignment(parse_sweep(TEXT.replace(b"rounds = 3", b"rounds = 300")))
     running = run_remotely(cell, {})
-    files = next(batch.files for batch in running if batch.files)
+    files = next(report.files for report in running if report.files)
     running.close()
     assert {"rounds.jsonl", "config.toml", "manifest.json"} < set(files)
     assert any(name.startswith("checkpoint/") for name in files)
     assert "summary.json" not in files
     write_files(tmp_path, cell.key, files)
     again = run_remotely(cell, read_files(tmp_path, cell.key))
-    started = next(event for batch in again for event in batch.events if isinstance(event, CellStarted))
+    started = next(event for report in again for event in report.events if isinstance(event, CellStarted))
     again.close()
     assert 0 < started.after_round < 300
 
@@ -231,8 +231,8 @@ def test_a_full_disk_of_one_machine_stops_the_cell_and_not_the_sweep(
         def stop(self) -> None: ...
 
     monkeypatch.setattr(remote_cell, "LocalProcesses", Full)
-    [batch] = run_remotely(replace(assignment(wanted), key="k"), {})
-    assert batch == Batch([CellHalted("k", "killed", "no room"), CellEnded("k", killed=True)], {})
+    [report] = run_remotely(replace(assignment(wanted), key="k"), {})
+    assert report == CellReport([CellHalted("k", "killed", "no room"), CellEnded("k", killed=True)], {})
 
 
 @pytest.mark.usefixtures("_forking")
@@ -263,9 +263,13 @@ def test_stopping_cancels_and_then_kills_what_does_not_end(
     assert ray.shut_down == 1
 
 
-def test_batches_of_rounds_come_in_order(ray: StandIn, wanted: Sweep, tmp_path: Path) -> None:
+def test_reports_of_rounds_come_in_order(ray: StandIn, wanted: Sweep, tmp_path: Path) -> None:
     cell = assignment(wanted)
-    told = [Batch([CellStarted(cell.key, 0)]), Batch([CellAdvanced(cell.key, 1, 50.0, 0.1)]), RayError("gone")]
+    told = [
+        CellReport([CellStarted(cell.key, 0)]),
+        CellReport([CellAdvanced(cell.key, 1, 50.0, 0.1)]),
+        RayError("gone"),
+    ]
     with RayCluster() as cluster:
         cluster._tasks[cell.key] = ray_cluster._Task(tmp_path, Stream(iter(told)))
         events = [*cluster.poll(0.0), *cluster.poll(0.0), *cluster.poll(0.0)]

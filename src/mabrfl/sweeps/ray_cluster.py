@@ -26,10 +26,10 @@ _CLIENT = "ray://"
 
 @dataclass
 class _Task:
-    """A cell on the cluster: the sweep's folder, and the batches that come."""
+    """A cell on the cluster: the sweep's folder, and the reports that come."""
 
     results: Path
-    batches: Any
+    reports: Any
 
 
 class RayCluster:
@@ -122,24 +122,24 @@ class RayCluster:
         """Submit a cell, with its files as far as it has come."""
         run = self._ray.remote(max_retries=0, num_returns="streaming", **self._needs)(run_remotely)
         results = Path(assignment.results)
-        batches = run.options(name=f"mabrfl {assignment.label}").remote(assignment, read_files(results, assignment.key))
-        self._tasks[assignment.key] = _Task(results, batches)
+        reports = run.options(name=f"mabrfl {assignment.label}").remote(assignment, read_files(results, assignment.key))
+        self._tasks[assignment.key] = _Task(results, reports)
 
     def poll(self, timeout: float) -> list[CellEvent]:
-        """Wait for batches; write the files that come with them."""
-        ray, keys = self._ray, {task.batches: key for key, task in self._tasks.items()}
+        """Wait for reports; write the files that come with them."""
+        ray, keys = self._ray, {task.reports: key for key, task in self._tasks.items()}
         if not keys:
             return []
         ray.wait(list(keys), num_returns=1, timeout=timeout, fetch_local=False)
         ready, _ = ray.wait(list(keys), num_returns=len(keys), timeout=0, fetch_local=False)
-        return [event for batches in ready for event in self._take(keys[batches])]
+        return [event for reports in ready for event in self._take(keys[reports])]
 
     def _take(self, key: str) -> Sequence[CellEvent]:
-        """Take the next batch of a cell."""
+        """Take the next report of a cell."""
         ray, task = self._ray, self._tasks[key]
         try:
-            batch = ray.get(next(task.batches))
-        except StopIteration:  # the last batch ends the cell, so there was none
+            report = ray.get(next(task.reports))
+        except StopIteration:  # the last report ends the cell, so there was none
             return self._lose(key, CellEnded(key, message="its task ended without a word"))
         except ray.exceptions.RayTaskError as error:
             killed = isinstance(error.cause, KilledError)
@@ -147,35 +147,35 @@ class RayCluster:
         except ray.exceptions.RayError as error:
             note = CellNote(key, f"its machine or its process there died ({type(error).__name__})")
             return [note, *self._lose(key, CellEnded(key, killed=True))]
-        if batch.files is not None:
-            write_files(task.results, key, batch.files)
-        if any(isinstance(event, CellEnded) for event in batch.events):
+        if report.files is not None:
+            write_files(task.results, key, report.files)
+        if any(isinstance(event, CellEnded) for event in report.events):
             del self._tasks[key]
-        return list(batch.events)
+        return list(report.events)
 
     def _lose(self, key: str, end: CellEnded) -> list[CellEvent]:
         """Forget a cell that will send nothing more, and make sure that it does not run."""
-        self._ray.cancel(self._tasks.pop(key).batches, force=True)
+        self._ray.cancel(self._tasks.pop(key).reports, force=True)
         return [end]
 
     def stop(self) -> None:
         """Cancel all cells. Their processes end with their tasks; those that do not end in time are killed."""
-        left = [task.batches for task in self._tasks.values()]
+        left = [task.reports for task in self._tasks.values()]
         self._tasks.clear()
         for force in (False, True):
-            for batches in left:
-                self._ray.cancel(batches, force=force)
+            for reports in left:
+                self._ray.cancel(reports, force=force)
             deadline = time.monotonic() + _STOP_SECONDS
-            left = [batches for batches in left if not self._has_ended(batches, deadline)]
+            left = [reports for reports in left if not self._has_ended(reports, deadline)]
 
-    def _has_ended(self, batches: Any, deadline: float) -> bool:
+    def _has_ended(self, reports: Any, deadline: float) -> bool:
         """Drop what a cancelled task has still sent; return whether it has ended before the deadline."""
         while True:
-            ready, _ = self._ray.wait([batches], timeout=max(deadline - time.monotonic(), 0.0), fetch_local=False)
+            ready, _ = self._ray.wait([reports], timeout=max(deadline - time.monotonic(), 0.0), fetch_local=False)
             if not ready:
                 return False
             try:
-                self._ray.get(next(batches))
+                self._ray.get(next(reports))
             except (StopIteration, self._ray.exceptions.RayError):
                 return True
 

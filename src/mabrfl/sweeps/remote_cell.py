@@ -22,7 +22,7 @@ from mabrfl.sweeps.plan import folder_of
 Files = Mapping[str, bytes]
 """The files of a cell by name; that of its output is ``log``."""
 
-BATCH_SECONDS = 0.5
+REPORT_SECONDS = 0.5
 """Events come at most this often."""
 SEND_SECONDS = 30.0
 """The files of a cell that runs come at most this often: so much work is lost if its machine dies."""
@@ -32,14 +32,14 @@ _CHECKPOINT = re.compile(rf"{CHECKPOINTS}/round-\d{{7}}\.(json|safetensors)")
 
 
 @dataclass(frozen=True)
-class Batch:
+class CellReport:
     """Events of a cell, in order, and its files at that moment if they are sent along."""
 
     events: Sequence[CellEvent]
     files: Files | None = None
 
 
-def run_remotely(assignment: Assignment, files: Files) -> Iterator[Batch]:
+def run_remotely(assignment: Assignment, files: Files) -> Iterator[CellReport]:
     """Run a cell in a temporary folder of this machine; what ends the iteration also ends the cell.
 
     Parameters
@@ -60,7 +60,7 @@ def run_remotely(assignment: Assignment, files: Files) -> Iterator[Batch]:
         launcher = LocalProcesses(default_start_method({str(assignment.settings.get("device", "cpu"))}))
         try:
             launcher.start(replace(assignment, results=place))
-            yield from _batches(launcher, results, key)
+            yield from _reports(launcher, results, key)
         finally:
             launcher.stop()
 
@@ -76,22 +76,22 @@ def check_data(pairs: Sequence[tuple[str, str]]) -> None:
     LocalProcesses("spawn").inspect(pairs)
 
 
-def _batches(launcher: LocalProcesses, results: Path, key: str) -> Iterator[Batch]:
+def _reports(launcher: LocalProcesses, results: Path, key: str) -> Iterator[CellReport]:
     events: list[CellEvent] = []
     last = sent = time.monotonic()
     parent = os.getppid()
     while True:
         if os.getppid() != parent:
             raise KilledError("the node that its machine is for the cluster has ended")
-        events += map(_as_of_one_machine, launcher.poll(BATCH_SECONDS))
+        events += map(_as_of_one_machine, launcher.poll(REPORT_SECONDS))
         if any(isinstance(event, CellEnded) for event in events):
-            yield Batch(events, read_files(results, key))
+            yield CellReport(events, read_files(results, key))
             return
         now = time.monotonic()
-        if not events or now < last + BATCH_SECONDS:
+        if not events or now < last + REPORT_SECONDS:
             continue
         due = now >= sent + SEND_SECONDS and any(isinstance(event, CellAdvanced) for event in events)
-        yield Batch(events, read_files(results, key) if due else None)
+        yield CellReport(events, read_files(results, key) if due else None)
         events, last = [], now
         sent = now if due else sent
 
