@@ -75,7 +75,7 @@ class TestRun:
 
     def odd_round(self, number: int) -> RoundRecord:
         verdicts: dict[Any, Verdict] = {HOSTILE: Verdict(False, HOSTILE), 3: Verdict(True, "accepted")}
-        beliefs = {client: (3.0, 1.0) for client in verdicts}
+        beliefs = dict.fromkeys(verdicts, (3.0, 1.0))
         return RoundRecord(number, 88.0, 0.2, tuple(verdicts), verdicts, beliefs, attack_success=12.0)
 
     @WIDTHS
