@@ -185,4 +185,4 @@ def _time_left(rows: Sequence[Mapping[str, Any]], running: int) -> float | None:
     typical = {kind: median(measured) for kind, measured in paces.items()}
     left = [row for row in rows if row["status"] in ("running", "begun", "missing")]
     rounds = ((max((row["planned"] or 0) - row["done"], 0), row["kind"]) for row in left)
-    return sum(number * typical.get(kind, typical[None]) for number, kind in rounds) / running
+    return float(sum(number * typical.get(kind, typical[None]) for number, kind in rounds)) / running
