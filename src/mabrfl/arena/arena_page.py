@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
-from mabrfl._version import __version__
 from mabrfl.arena.arena_records import Records
 from mabrfl.arena.leaderboard import OURS, counts, figures, legend, measure_text, opening, percent, place_text
 from mabrfl.arena.repeating import words
@@ -56,7 +55,6 @@ def page(records: Records, *, own: Sequence[str] = ()) -> str:
         policy=policy,
         style=style,
         script=script,
-        version=__version__,
         ours=OURS,
         counts=counts(records),
         opening=[line.replace("`", "") for line in opening(records, known)],
