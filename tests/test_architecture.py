@@ -181,6 +181,7 @@ def test_one_module_knows_nvflare(module):
     assert [name for name in import_graph()[module] if within(name, ["nvflare", *beside])] == []
 
 
+_BESIDE_SERVERS = ("simulation", "attacks", "runs", "sweeps", "reports", "live", "arena", "cli", "testing")
 LATER: dict[str, tuple[str, ...]] = {
     "mabrfl.catalog": ("config", "recording", "runs", "sweeps", "reports", "live", "arena", "cli"),
     "mabrfl.config": ("recording", "runs", "sweeps", "reports", "live", "arena", "cli", "testing"),

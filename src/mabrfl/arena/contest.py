@@ -6,16 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mabrfl.arena.arena_page import page
 from mabrfl.arena.arena_records import DefenseColumn, Records, collect, committed, write_records
-from mabrfl.arena.heatmap import heatmap
 from mabrfl.arena.leaderboard import markdown
 from mabrfl.arena.scenarios import BASELINE, Named, Tier, entrants, named
 from mabrfl.arena.scoring import baseline, loss_of
 from mabrfl.errors import StateError
 from mabrfl.recording.files import write_whole
 from mabrfl.reports.arrangement import slug
-from mabrfl.reports.drawing import render
 
 RunColumns = Callable[..., bool]
 """:func:`~mabrfl.arena.running.run_columns` with its settings of the machine."""
@@ -94,6 +91,11 @@ def write_pages(records: Records, out: Path, *, own: Sequence[str] = (), picture
     """
     if not any(column.runs for column in records.columns):
         raise StateError(f"the arena has no finished run of the tier '{records.tier.name}' to show yet")
+    # Matplotlib and Jinja2 are an extra, which planning and running do without.
+    from mabrfl.arena.arena_page import page  # noqa: PLC0415
+    from mabrfl.arena.heatmap import heatmap  # noqa: PLC0415
+    from mabrfl.reports.drawing import render  # noqa: PLC0415
+
     figure = heatmap(records, own=own)
     text = markdown(records)
     files = {
