@@ -192,30 +192,8 @@ LATER: dict[str, tuple[str, ...]] = {
     "mabrfl.reports": ("live", "arena", "cli", "testing"),
     "mabrfl.arena": ("live", "cli", "testing"),
     "mabrfl.live": ("simulation", "reports", "arena", "flower", "nvflare", "cli", "testing"),
-    "mabrfl.flower": (
-        "nvflare",
-        "simulation",
-        "attacks",
-        "runs",
-        "sweeps",
-        "reports",
-        "live",
-        "arena",
-        "cli",
-        "testing",
-    ),
-    "mabrfl.nvflare": (
-        "flower",
-        "simulation",
-        "attacks",
-        "runs",
-        "sweeps",
-        "reports",
-        "live",
-        "arena",
-        "cli",
-        "testing",
-    ),
+    "mabrfl.flower": ("nvflare", *_BESIDE_SERVERS),
+    "mabrfl.nvflare": ("flower", *_BESIDE_SERVERS),
 }
 """The rooms that a room may not use: they are built on it, or beside it."""
 
