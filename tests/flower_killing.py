@@ -1,6 +1,7 @@
 """A server app that is killed with SIGKILL at a chosen moment, over and over, each time in a process of its own.
 
-Run as a script. ``flower_killing.py FOLDER --step N`` kills it once at every N-th write there is. With
+Run as a script. ``flower_killing.py FOLDER --step N`` kills it once at every N-th write; with ``--full``, the disk
+is full from that write on, and it ends with an error of ours. With
 ``--kills N --seed S`` it tells stories until N kills have ended a process before its end: killed at a moment, started
 again, killed at another, and so on, and at last run to its end; a moment is a write or a call of a Python function.
 Prints one line of JSON per story, the first one without a kill: its moments, how many of them killed, and what came out
@@ -10,6 +11,7 @@ Prints one line of JSON per story, the first one without a kill: its moments, ho
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import hashlib
 import json
@@ -18,13 +20,14 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from flwr.app import MetricRecord
 
 from flower_grid import MemoryGrid, evaluating, model, pretend_a_task
+from mabrfl.errors import DiskError
 from mabrfl.flower import MabRflStrategy, internals
 from mabrfl.recording.audit import read_audit, valid_rows, verify
 from mabrfl.recording.encoding import encode
@@ -69,29 +72,35 @@ def _digest(array: Any) -> str:
 
 
 Moment = tuple[str, int]
-"""What is counted until a kill, ``writes`` or ``calls``, and how many."""
+"""What is counted until the end, ``writes``, ``calls``, or the writes until the disk is ``full``, and how many."""
+
+FULL = 28
+"""The exit code of a process that says that the disk is full."""
 
 
 def _in_a_process(folder: Path, moment: Moment | None, result: Path) -> bool:
-    """Run in a child, killed at a moment; return whether it was killed."""
+    """Run in a child, ended at a moment; return whether it was."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
             if moment is not None:
-                (_die_at_write if moment[0] == "writes" else _die_at_call)(moment[1])
+                {"writes": _die_at_write, "calls": _die_at_call, "full": _fill_at_write}[moment[0]](moment[1])
             text = json.dumps(outcome(folder))
             sys.setprofile(None)
             if moment is None:
                 result.write_text(text)
             code = 0
+        except DiskError:
+            code = FULL
         except BaseException as error:  # noqa: BLE001 (a child of a fork must not go on as its parent)
             os.write(2, f"{error!r}\n".encode())
         finally:
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if code not in (0, -signal.SIGKILL):
-        raise SystemExit(f"killed at {moment}, it ended with {code}")
+    end = FULL if moment is not None and moment[0] == "full" else -signal.SIGKILL
+    if code not in (0, end):
+        raise SystemExit(f"at {moment} it ended with {code}")
     return code != 0
 
 
@@ -112,6 +121,27 @@ def _die_at_call(number: int) -> None:
 
 
 def _die_at_write(number: int) -> None:
+    def die(name: str, call: Any, args: Any, left: int) -> None:
+        if left == 0:
+            if name == "write":
+                call(args[0], args[1][: len(args[1]) // 2])
+            _die()
+
+    _before_writes(number, die)
+
+
+def _fill_at_write(number: int) -> None:
+    def fail(name: str, call: Any, args: Any, left: int) -> None:
+        if left <= 0 and name in ("write", "mkdir"):
+            if name == "write":
+                call(args[0], args[1][: len(args[1]) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    _before_writes(number, fail)
+
+
+def _before_writes(number: int, act: Callable[[str, Any, Any, int], None]) -> None:
+    """Do something before every write; it is told how many are left until the one that counts."""
     left = number
 
     def counted(name: str) -> Any:
@@ -120,10 +150,7 @@ def _die_at_write(number: int) -> None:
         def wrapper(*args: Any, **named: Any) -> Any:
             nonlocal left
             left -= 1
-            if left == 0:
-                if name == "write":
-                    call(args[0], args[1][: len(args[1]) // 2])
-                _die()
+            act(name, call, args, left)
             return call(*args, **named)
 
         return wrapper
@@ -159,9 +186,9 @@ def _told(folder: Path, number: int, moments: list[Moment]) -> dict[str, Any]:
     return {"moments": moments, "kills": kills, **json.loads(result.read_text())}
 
 
-def _at_every_write(folder: Path, step: int) -> Iterator[dict[str, Any]]:
+def _at_every_write(folder: Path, step: int, kind: str) -> Iterator[dict[str, Any]]:
     point = 1
-    while (told := _told(folder, point, [("writes", point)]))["kills"]:
+    while (told := _told(folder, point, [(kind, point)]))["kills"]:
         yield told
         point += step
 
@@ -183,6 +210,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--step", type=int)
+    parser.add_argument("--full", action="store_true")
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--seed", default="0")
     chosen = parser.parse_args()
@@ -192,7 +220,7 @@ def main() -> None:
     gc.freeze()
     os.fsync = lambda file: None  # what a process has written survives its end
     if chosen.step:
-        stories = _at_every_write(chosen.folder, chosen.step)
+        stories = _at_every_write(chosen.folder, chosen.step, "full" if chosen.full else "writes")
     else:
         stories = _at_random(chosen.folder, chosen.kills, chosen.seed)
     for told in [_told(chosen.folder, 0, []), *stories]:

@@ -48,3 +48,10 @@ def test_killed_again_and_again_at_random_moments_it_ends_the_same(tmp_path):
     assert sum(story["kills"] for story in told) >= STRATEGY_KILLS
     assert {kind for story in told for kind, _ in story["moments"]} == {"writes", "calls"}
     assert different(told, whole) == {}
+
+
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 12])
+def test_when_the_disk_is_full_it_ends_with_our_error_and_goes_on_when_there_is_room(tmp_path, step):
+    told, whole = stories(tmp_path, "--full", "--step", step)
+    assert len(told) * step >= flower_killing.LEAST // 2
+    assert different(told, whole) == {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 
 import pytest
 
@@ -57,6 +59,10 @@ class Operated(Secure):
         """Wait for a run; return what it printed, and how it ended."""
         return self.flwr("log", number, "here", "--stream", seconds=SECONDS), self.finished(number, SECONDS)
 
+    def problem(self):
+        """What is wrong with the audit, measured by the recorded hash."""
+        return verify(self.home / "state" / "audit.jsonl", head=(self.home / "head").read_text().strip()).problem
+
     def reputations(self):
         status = json.loads((self.home / "state" / "status.json").read_bytes())
         return {client["id"]: (client["benign"], client["malicious"]) for client in status["clients"]}
@@ -71,14 +77,32 @@ def test_ban_forgive_a_lost_key_and_an_upgrade_on_a_running_deployment(capsys):
             deployed.decide("pin", k, "--reason", "all take part")
         ban_and_forgive(deployed)
         lose_a_key(deployed)
+        state, copy = deployed.home / "state", deployed.home / "copy"
+        subprocess.run(["cp", "-r", str(state), str(copy)], check=True)  # while it runs
+        deployed.one_more_round()
         deployed.stop(run)
         upgrade(deployed)
-        head = (deployed.home / "head").read_text().strip()
-        assert verify(deployed.home / "state" / "audit.jsonl", head=head).problem is None
+        assert deployed.problem() is None
         capsys.readouterr()
         main(["audit", "show", str(deployed.home / "state")])
         shown = capsys.readouterr().out
         assert "decided by Ada" in shown
+        restore(deployed, copy)
+
+
+def restore(deployed, copy):
+    """Put an older copy back: it is refused as long as the hash of a later row is on record."""
+    shutil.rmtree(deployed.home / "state")
+    shutil.copytree(copy, deployed.home / "state")
+    done = max(row["round"] for row in deployed.rows("state", "round"))
+    told, status = deployed.to_the_end(deployed.begin(rounds=done + 1))
+    assert status == "finished:failed"
+    assert "no line has the hash" in told
+    (deployed.home / "head").unlink()
+    _, status = deployed.to_the_end(deployed.begin(rounds=done + 1))
+    assert status == "finished:completed"
+    assert max(row["round"] for row in deployed.rows("state", "round")) == done + 1
+    assert deployed.problem() is None
 
 
 def ban_and_forgive(deployed):
@@ -117,7 +141,8 @@ def upgrade(deployed):
     assert len(deployed.rows("state", "round")) == done
     _, status = deployed.to_the_end(deployed.begin(forgive="0.5", rounds=done + 1, accept_changes=True))
     assert status == "finished:completed"
-    (change,) = deployed.rows("state", "start")[-1]["accepted_changes"]
-    assert "forgive" in json.dumps(change)
+    changes = deployed.rows("state", "start")[-1]["accepted_changes"]
+    assert changes
+    assert all("forgive" in json.dumps(change) for change in changes)
     assert deployed.reputations().keys() == before.keys()
     assert deployed.invited(3)[-1] == done + 1
