@@ -14,7 +14,7 @@ from mabrfl import MabRfl, catalog
 from mabrfl.aggregation import FedAvg, Krum
 from mabrfl.attacks import LIE, AgrKrum, Knowledge, Sleeper, Wrapper
 from mabrfl.catalog import BUILT_IN
-from mabrfl.cli.listing import _PARTITIONS
+from mabrfl.cli.listing import PARTITIONS
 from mabrfl.config import RunConfig, load_config, resolve
 from mabrfl.config.model import PARTITION_SETTINGS
 from mabrfl.errors import ConfigError, DatasetError
@@ -128,7 +128,7 @@ def test_the_tables_hold_what_the_packages_hold() -> None:
     assert set(BUILT_IN["models"]) == set(MODELS)
     assert set(BUILT_IN["datasets"]) == set(DATASETS)
     assert set(BUILT_IN["presets"]) == set(PRESETS)
-    assert {name for name, _ in _PARTITIONS} == set(PARTITION_SETTINGS)
+    assert {name for name, _ in PARTITIONS} == set(PARTITION_SETTINGS)
 
 
 def test_listing_the_catalogue_does_not_import_torch() -> None:

@@ -471,3 +471,26 @@ def test_long_titles_do_not_run_into_those_beside_them() -> None:
     ]
     assert len(boxes) == len(titles)
     assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+
+
+def test_single_runs_are_points_and_collapsed_ones_are_counted() -> None:
+    ends = {"mab-rfl": [97.0, 9.8, 96.0, 95.0], "dnc": [90.0, 91.0, 92.0, 93.0]}
+    cells = [
+        make_cell(final, defense=defense, seed=seed, **LIE)
+        for defense, finals in ends.items()
+        for seed, final in enumerate(finals)
+    ]
+    stem, figure = only(draw(cells, "seeds"))
+    assert stem.startswith("seeds-")
+    (axes,) = visible(figure)
+    strips = [np.asarray(points.get_offsets()) for points in axes.collections]
+    assert sorted(strip[:, 1].tolist() for strip in strips) == sorted(ends.values())
+    assert all(len(set(strip[:, 0])) == 4 for strip in strips)
+    assert {text.get_text() for text in axes.texts} == {"1 of 4", "0 of 4"}
+    assert set(legend(figure)) == {"DnC", "MAB-RFL paper"}
+
+
+def test_two_seeds_are_too_few_for_a_figure_of_single_runs() -> None:
+    cells = [make_cell(90.0, defense="dnc", seed=seed, **LIE) for seed in (0, 1)]
+    with pytest.raises(StateError, match="at least three seeds"):
+        draw(cells, "seeds")

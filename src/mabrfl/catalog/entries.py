@@ -189,6 +189,7 @@ _NETWORKS: Mapping[str, Entry] = {
         target=f"{_MODELS}[mnist-cnn-bn]", line="Two convolutions with batch normalisation; no layer has a bias."
     ),
     "mnist-lstm": Entry(target=f"{_MODELS}[mnist-lstm]", line="A recurrent network that reads an image row by row."),
+    "text-gru": Entry(target=f"{_MODELS}[text-gru]", line="A recurrent network that reads a text word by word."),
     "vgg-lite": Entry(
         target=f"{_MODELS}[vgg-lite]", line="The paper's simplified VGG16: six convolutions, 1,186,378 parameters."
     ),
@@ -196,6 +197,8 @@ _NETWORKS: Mapping[str, Entry] = {
 }
 
 _LIKE_MNIST = DatasetDefaults(model="mnist-cnn", clients=50, rounds=100, sizes=(10, 500), draw="disjoint")
+# 50 clients of this size cannot be disjoint: there are 50,000 images.
+_LIKE_CIFAR10 = DatasetDefaults(model="vgg-lite", clients=50, rounds=100, sizes=(1200, 2000), draw="unique")
 _DATASETS: Mapping[str, Entry] = {
     "digits": Entry(
         target=_LOAD,
@@ -204,6 +207,12 @@ _DATASETS: Mapping[str, Entry] = {
         # Clients this small make a handful of steps a round: with the paper's batches and learning rate they hardly
         # leave the starting point, and honest updates are so alike that they pass for sybils.
         defaults=DatasetDefaults(batch_size=16, learning_rate=1e-2),
+    ),
+    "reviews": Entry(
+        target=_LOAD,
+        line="opinions of up to 13 words, 4,000 + 1,000 texts; made here, needs no download",
+        fixed={"name": "reviews"},
+        defaults=DatasetDefaults(model="text-gru", batch_size=16, learning_rate=1e-2, sizes=(100, 300)),
     ),
     "mnist": Entry(
         target=_LOAD,
@@ -224,10 +233,59 @@ _DATASETS: Mapping[str, Entry] = {
         line="32x32 colour photographs in 10 classes, 50,000 + 10,000 images",
         fixed={"name": "cifar10"},
         label="CIFAR-10",
-        # 50 clients of this size cannot be disjoint: there are 50,000 images.
-        defaults=DatasetDefaults(model="vgg-lite", clients=50, rounds=100, sizes=(1200, 2000), draw="unique"),
+        defaults=_LIKE_CIFAR10,
+    ),
+    "cifar100": Entry(
+        target=_LOAD,
+        line="32x32 colour photographs in 100 classes, 50,000 + 10,000 images",
+        fixed={"name": "cifar100"},
+        label="CIFAR-100",
+        defaults=_LIKE_CIFAR10,
+    ),
+    "svhn": Entry(
+        target=_LOAD,
+        line="32x32 colour house numbers, one digit each, 73,257 + 26,032 images",
+        fixed={"name": "svhn"},
+        label="SVHN",
+        defaults=_LIKE_CIFAR10,
+    ),
+    "emnist-balanced": Entry(
+        target=_LOAD,
+        line="28x28 handwritten digits and letters in 47 classes, 112,800 + 18,800 images",
+        fixed={"name": "emnist-balanced"},
+        label="EMNIST balanced",
+        defaults=_LIKE_MNIST,
+    ),
+    "emnist-byclass": Entry(
+        target=_LOAD,
+        line="28x28 handwritten digits and letters in 62 classes, 697,932 + 116,323 images",
+        fixed={"name": "emnist-byclass"},
+        label="EMNIST by class",
+        defaults=_LIKE_MNIST,
+    ),
+    "emnist-digits": Entry(
+        target=_LOAD,
+        line="28x28 handwritten digits, 240,000 + 40,000 images",
+        fixed={"name": "emnist-digits"},
+        label="EMNIST digits",
+        defaults=_LIKE_MNIST,
+    ),
+    "emnist-letters": Entry(
+        target=_LOAD,
+        line="28x28 handwritten letters, 124,800 + 20,800 images",
+        fixed={"name": "emnist-letters"},
+        label="EMNIST letters",
+        defaults=_LIKE_MNIST,
     ),
 }
+
+_ADAPTERS = "mabrfl.simulation.data.adapters"
+ADAPTERS: Mapping[str, str] = {
+    "hf": f"{_ADAPTERS}:hugging_face",
+    "torchvision": f"{_ADAPTERS}:torchvision",
+    "flwr-datasets": f"{_ADAPTERS}:flower_datasets",
+}
+"""Other libraries of data sets: ``PREFIX:NAME`` is the data set NAME there."""
 
 _OF_MAB_RFL: Mapping[str, Entry] = {
     "paper": Entry(
@@ -283,6 +341,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Entry]] = {
 ALIASES: Mapping[str, Mapping[str, str]] = {
     "defenses": {"mabrfl.experiments.probes:SimilarityProbe": "similarity-probe"},
     "selectors": {"mabrfl.experiments.oracle:HonestOnly": "honest-only"},
+    "datasets": {"emnist": "emnist-balanced"},
     "attacks": {"agrt": "agr-krum", "mabrfl.experiments.oracle:Silent": "silent"},
 }
 """Other names, by kind: the paper's word for an attack, and the spellings of committed results."""

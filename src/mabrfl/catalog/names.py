@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from mabrfl.catalog.entries import ALIASES, BUILT_IN
+from mabrfl.catalog.entries import ADAPTERS, ALIASES, BUILT_IN
 from mabrfl.catalog.kinds import NEEDS, SINGULAR, DatasetDefaults, Entry, Kind
 from mabrfl.errors import ConfigError, MabRflError, suggest
 
@@ -30,7 +30,7 @@ def known_name(kind: Kind, name: str) -> str:
         If there is no such name; with the nearest one.
     """
     name = ALIASES.get(kind, {}).get(name, name)
-    if name in BUILT_IN[kind] or _is_target(kind, name) or name in _entry_points(kind):
+    if _own_entry(kind, name) is not None or _is_target(kind, name) or name in _entry_points(kind):
         return name
     if ":" in name and kind != "presets":
         raise ConfigError(f"{SINGULAR[kind]} '{name}' is not of the form module:Name")
@@ -49,7 +49,7 @@ def entry(kind: Kind, name: str) -> Entry:
         If the name is unknown, its target cannot be imported, or one of its attributes is no value for an entry.
     """
     name = known_name(kind, name)
-    return BUILT_IN[kind].get(name) or _read_entry(kind, name)
+    return _own_entry(kind, name) or _read_entry(kind, name)
 
 
 def display_entry(kind: Kind, name: str) -> Entry:
@@ -71,7 +71,7 @@ def own_target(kind: Kind, name: str) -> str | None:
 
     Nothing is imported. The text is empty for a name that nobody knows, such as that of a plug-in that was removed.
     """
-    if name in BUILT_IN[kind] or name in ALIASES.get(kind, {}):
+    if _own_entry(kind, name) is not None or name in ALIASES.get(kind, {}):
         return None
     points = {} if _TARGET.fullmatch(name) else _entry_points(kind)
     target = points[name].value if name in points else name
@@ -92,8 +92,8 @@ def resolve_name(kind: Kind, name: str) -> Any:
         If the name is unknown or its target cannot be imported.
     """
     name = known_name(kind, name)
-    if name in BUILT_IN[kind]:
-        return _imported(BUILT_IN[kind][name].target)
+    if (own := _own_entry(kind, name)) is not None:
+        return _imported(own.target)
     points = _entry_points(kind)
     target = points[name].value if name in points else name
     try:
@@ -114,7 +114,15 @@ def describe(kind: Kind) -> list[tuple[str, str]]:
 
 
 def _is_target(kind: Kind, name: str) -> bool:
-    return kind != "presets" and name not in BUILT_IN[kind] and _TARGET.fullmatch(name) is not None
+    return kind != "presets" and _own_entry(kind, name) is None and _TARGET.fullmatch(name) is not None
+
+
+def _own_entry(kind: Kind, name: str) -> Entry | None:
+    """Return the package's own entry of a name; ``hf:NAME`` is a data set of another library, not of a module hf."""
+    library, _, theirs = name.partition(":")
+    if kind == "datasets" and theirs and library in ADAPTERS:
+        return Entry(target=ADAPTERS[library], fixed={"name": theirs}, label=theirs)
+    return BUILT_IN[kind].get(name)
 
 
 def _entry_points(kind: Kind) -> Mapping[str, importlib.metadata.EntryPoint]:

@@ -17,7 +17,8 @@ from mabrfl.simulation import data
 
 app = typer.Typer(name="data", help="List, fetch and check the data sets.", no_args_is_help=True)
 
-_STYLES = {"embedded": "green", "official": "green", "differs": "yellow", "broken": "red", "missing": "dim"}
+_GOOD = dict.fromkeys(("embedded", "official", "unverified"), "green")
+_STYLES = {**_GOOD, "differs": "yellow", "broken": "red", "missing": "dim"}
 
 
 @app.command("list", cls=OnceCommand)

@@ -16,7 +16,7 @@ from mabrfl import catalog
 from mabrfl.catalog.kinds import SINGULAR, Kind
 from mabrfl.errors import ConfigError, suggest
 
-_PARTITIONS = [
+PARTITIONS = [
     ("dominant-label", "The paper's: a share q of each client's data has the client's dominant label."),
     ("iid", "Every client draws from all data with equal probability."),
     ("dirichlet", "Each client's label proportions are drawn from a Dirichlet distribution."),
@@ -24,6 +24,7 @@ _PARTITIONS = [
     ("quantity-skew", "All data, IID, in quantities that are drawn from a Dirichlet distribution."),
     ("gamma-similarity", "All data: a share gamma is dealt out at random, the rest sorted by label."),
 ]
+"""Kinds of partitions, with a line each."""
 _KINDS = (*catalog.KINDS, "preaggregators", "partitions", "observers")
 
 
@@ -92,8 +93,7 @@ def _show_name(console: Console, word: str, name: str | None) -> None:
         console.print(Text("\nIts options are those of its preset: mabrfl list presets hardened"), soft_wrap=True)
     options = catalog.list_options(kind, known)
     if options:
-        section = _SECTIONS.get(kind) or f"{SINGULAR[kind]}_options"
-        console.print(Text(f"\nOptions, set by --set {section}.NAME=VALUE:", style="bold"), soft_wrap=True)
+        console.print(Text(f"\nOptions, set by --set {section_of(kind)}.NAME=VALUE:", style="bold"), soft_wrap=True)
         width = max(len(option.name) for option in options)
         for option in options:
             default = f"default {option.default}" if option.default else "needed"
@@ -101,8 +101,13 @@ def _show_name(console: Console, word: str, name: str | None) -> None:
     console.print()
 
 
+def section_of(kind: Kind) -> str:
+    """Return the section of a configuration that has the options of this kind."""
+    return _SECTIONS.get(kind) or f"{SINGULAR[kind]}_options"
+
+
 def _lines(kind: str) -> list[tuple[str, str]]:
-    return _PARTITIONS if kind == "partitions" else catalog.describe(kind)  # type: ignore[arg-type]
+    return PARTITIONS if kind == "partitions" else catalog.describe(kind)  # type: ignore[arg-type]
 
 
 def _print(console: Console, name: str, line: str, width: int) -> None:

@@ -26,6 +26,7 @@ FIGURE_NAMES = (
         "attackers",
         "accuracy",
         "success",
+        "seeds",
         "detection",
         "selection",
         "reputation",

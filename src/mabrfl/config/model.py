@@ -105,11 +105,18 @@ class TrainingConfig(Section):
 
     Attributes
     ----------
-    epochs, batch_size
-        Passes over the client's data per round, and examples per step (by default 64; digits 16).
-    optimizer, learning_rate, momentum, weight_decay
-        Of the local optimiser; ``momentum`` is for ``sgd`` alone. The learning rate is 0.001 by default,
-        0.01 for the digits, and 0.1 for ``sgd``.
+    epochs
+        Passes over the client's data per round.
+    batch_size
+        Examples per step; by default 64, for digits 16.
+    optimizer
+        Of local training.
+    learning_rate
+        By default 0.001, for digits 0.01, and for ``sgd`` 0.1.
+    momentum
+        Of ``sgd`` alone.
+    weight_decay
+        Of either optimiser.
     optimizer_state
         Audit point 25: whether the local optimiser starts afresh every round (``reset``) or goes on where
         it was (``kept``). By default as the preset has it: paper reset, reference kept.
@@ -170,11 +177,14 @@ class PartitionConfig(Section):
         Audit point 29: never draw the last image of a class, as the released code does.
     dominant
         Audit point 30: dominant labels drawn ``uniform`` or dealt out ``balanced``.
-    feature_shift, shift_strength
-        Every client sees its inputs in another ``rotation`` (pictures) or ``brightness``: angles up to
-        ``shift_strength`` times 180 degrees either way, factors up to that much from 1.
-    label_noise, noisy_clients
-        The share of wrong labels at honest clients, and the share of the honest clients that have them.
+    feature_shift
+        Every client sees its inputs in another ``rotation`` (pictures) or ``brightness``.
+    shift_strength
+        Angles are up to so many times 180 degrees either way, factors up to so much from 1.
+    label_noise
+        The share of wrong labels at honest clients.
+    noisy_clients
+        The share of the honest clients that have wrong labels.
     """
 
     kind: PartitionKind = "dominant-label"
@@ -205,9 +215,12 @@ class RunConfig(Section):
 
     Attributes
     ----------
-    dataset, model, defense, selector, attack
-        Names of the catalogue (``mabrfl list``), or ``module:Name`` for your own. The model's default
-        depends on the data set; the selector's is the defense's own: ``acs`` for ``mab-rfl``, else ``all``.
+    dataset, defense, attack
+        A name of the catalogue (``mabrfl list``), or ``module:Name`` for your own.
+    model
+        The same; by default that of the data set.
+    selector
+        The same; by default the defense's own: ``acs`` for ``mab-rfl``, else ``all``.
     before
         Pre-aggregators in front of the defense's rule, in order: a list, or text such as ``"bucketing+nnm"``. None by
         default.
@@ -220,17 +233,20 @@ class RunConfig(Section):
         Permit half or more of the clients to attack, which no defense here claims to withstand.
     attackers_chosen
         Audit point 38: ``random`` ids (paper) or the ``last`` ones (reference).
-    clients, rounds, seed
-        K, T, and the root of all randomness.
+    clients, rounds
+        The paper's K and T; by default those of the data set.
+    seed
+        The root of all randomness.
     assumed_malicious
         Audit point 40: the number of attackers that rules which need it are told; the true one by default.
-    workers, device
-        Worker processes (all cores by default) and where they train; neither changes the result of a
-        CPU run, so neither is part of the configuration's hash.
+    workers
+        Worker processes, by default one per core. Their number does not change the result, and is not in the key.
+    device
+        Where they train: ``cpu``, ``cuda``, ``cuda:1`` or ``mps``. It is not in the key of the run.
     training, partition
         Sections of their own.
     before_options, defense_options, selector_options, attack_options
-        Arguments of the constructors, checked against their signatures.
+        The options of these names, checked against their signatures.
     """
 
     dataset: Name = "digits"

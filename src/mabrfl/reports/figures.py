@@ -13,6 +13,7 @@ from mabrfl.reports.arrangement import Grid, arrange
 from mabrfl.reports.defense_figures import detection, isolation, reputation, selection
 from mabrfl.reports.drawing import ENDINGS, Ending, clean_style, render
 from mabrfl.reports.labels import SAMPLING_AXIS
+from mabrfl.reports.seed_figures import seeds
 from mabrfl.sweeps.results import Cell
 
 with extra_needed("a picture"):
@@ -26,6 +27,7 @@ FIGURES: Mapping[str, Maker] = {
     "attackers": attackers,
     "accuracy": accuracy,
     "success": success,
+    "seeds": seeds,
     "detection": detection,
     "selection": selection,
     "reputation": reputation,
@@ -54,6 +56,11 @@ CAPTIONS: Mapping[str, tuple[str, str]] = {
         "Attack success over the rounds",
         "Share of the examples of the attack's goal that the model classifies as the attack wants; lower is better. "
         "Mean over the seeds; bands are the standard deviation where there are several.",
+    ),
+    "seeds": (
+        "Every single run",
+        "Accuracy of the final model of every run, a point per seed. A run has collapsed if it ends below half of the "
+        "highest accuracy in the figure; below the points stands how many did.",
     ),
     "detection": (
         "Detection over the rounds",
@@ -135,6 +142,7 @@ def _why_not(figure: str) -> str:
         "attackers": "runs that are done with at least two shares of attackers",
         "accuracy": "runs that are done",
         "success": "runs that are done, of an attack with a goal, such as the backdoor",
+        "seeds": "runs that are done with attackers, of at least three seeds",
         "detection": "runs that are done with attackers, of a defense that rejects clients",
         "selection": "runs that are done with attackers, of a selector other than 'all'",
     }

@@ -273,11 +273,13 @@ def test_unknown_name_suggests_the_nearest(function) -> None:
 
 
 def test_every_set_is_either_embedded_or_has_a_collection() -> None:
-    assert set(data.DATASETS) == {"digits", *COLLECTIONS}
+    assert set(data.DATASETS) == {"digits", "reviews", *COLLECTIONS}
     for collection in COLLECTIONS.values():
-        for file in collection.files:
-            assert len(file.sha256) == 64
-            assert int(file.sha256, 16)
+        archives = [source.file for source in collection.sources if isinstance(source, Archive)]
+        hashes = [file.sha256 for file in (*collection.files, *archives) if file.sha256]
+        # Every byte that is fetched has a hash: that of its file, or of the archive around it.
+        assert len(hashes) >= len(archives or collection.files)
+        assert all(len(known) == 64 and int(known, 16) for known in hashes)
 
 
 @pytest.mark.parametrize(

