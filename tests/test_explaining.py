@@ -18,8 +18,21 @@ FOREIGN = {"separation": 1.57, "separation_needed": 0.7, "group_cosine": -1.0, "
 def test_an_outlier_of_a_foreign_group_is_told_its_separation_and_the_one_that_is_enough():
     text = explain("outlier", {"norm": 2.9, "trust": 0.67, **FOREIGN, "block": "last", "over": "rounds"})
     assert "it belongs to a group of 6 clients whose mean update points elsewhere" in text
-    assert "in the block 'last' of the model over the last rounds: separation 1.57, cosine -1.00, where 0.70" in text
+    assert "in the last layer over the last rounds: separation 1.57, cosine -1.00, where 0.70" in text
     assert text.endswith("Below 0.70 it would have been accepted.")
+
+
+@pytest.mark.parametrize(
+    ("block", "place"),
+    [
+        ("whole", "of the others in this round"),
+        ("first", "of the others in the first layer in this round"),
+        ("labels", "of the others in the part of the last layer that labels do not explain in this round"),
+        ("fc2", "of the others in the block 'fc2' of the model in this round"),
+    ],
+)
+def test_the_part_of_the_model_is_named_in_words(block, place):
+    assert place in explain("outlier", {**FOREIGN, "block": block, "over": "this round"})
 
 
 def test_facts_of_the_round_serve_where_the_evidence_has_no_separation():
@@ -32,6 +45,8 @@ def test_a_client_that_opposes_all_others_is_told_its_cosine():
     text = explain("outlier", {"cosine": -0.5, "cosine_needed": -0.3, "block": "whole", "over": "this round"})
     assert "points against those of the others in this round: cosine -0.50, where -0.30 or less is enough" in text
     assert "Above -0.30 it would have been accepted." in text
+    copied = explain("outlier", {"cosine": -0.5, "cosine_needed": -0.3, "copies": 6})
+    assert "its update, which 6 clients sent and which counts once, points against" in copied
 
 
 def test_a_copy_is_told_how_similar_it_is_and_what_the_limit_is_if_that_is_known():
@@ -62,8 +77,8 @@ def test_an_accepted_client_is_told_its_share_and_the_nearest_misses():
     )
     assert text == (
         "Accepted: it makes up 5.2 % of the step. Its residual and the most similar other one have a cosine of 0.50, "
-        "and copies have 0.90 or more. The group that differed most in this round had a separation of 0.30; "
-        "0.70 is needed."
+        "and copies have 0.90 or more. No group of clients differed enough to be rejected: the largest "
+        "separation was 0.30, and 0.70 is needed."
     )
     assert explain("accepted", {"weight": 0.0}).startswith("Accepted: it is not used in the step, which is no blame.")
     assert "counts against its reputation (by 0.67)" in explain("accepted", {"share": 0.1}, credit=-0.67)
@@ -73,6 +88,14 @@ def test_an_accepted_client_is_told_its_share_and_the_nearest_misses():
 def test_a_malformed_update_is_told_its_cause():
     assert explain("malformed", {"cause": "length 3, expected 4"}).startswith(
         "Rejected as malformed, before any comparison: length 3, expected 4."
+    )
+    assert "comparison: NaN or infinite number." in explain("malformed", {"cause": "NaN or infinite number"})
+
+
+def test_an_accepted_client_is_told_the_numbers_of_other_rules_too():
+    text = explain("accepted", {"ratio": 0.9, "times_kept": 2}, accepted=[{"ratio": 0.5}, {"ratio": 0.9}])
+    assert text == (
+        "Accepted: its ratio is 0.9; of the 2 accepted clients 0.5 to 0.9. Its number of samples that kept it is 2."
     )
 
 
@@ -161,7 +184,9 @@ def test_the_rows_of_an_audit_become_records_without_those_that_were_undone():
     assert (list(second.verdicts), second.selected) == (["key:ab"], ("key:ab", "key:cd"))
     told = RunStory([first, second], truth=False)
     assert told.find("ab") == told.find("key:ab") == "key:ab"
-    assert told.sentence("key:cd", 2) == "Invited, but nothing that it sent was judged."
+    assert told.sentence("key:cd", 2) == (
+        "Invited, but no update of it was judged: it sent none, or the whole round was not judged."
+    )
     assert told.summary("key:ab").startswith("Client key:ab was invited in 2 of 2 rounds, accepted in 2")
     assert "shape: (3,) for (4,)" in told.sentence("key:cd", 1)
 

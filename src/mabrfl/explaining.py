@@ -43,6 +43,14 @@ _SPECIAL = frozenset(
 )
 """Names of evidence that have a sentence of their own below; any other number is compared with the other clients'."""
 
+_CALLED: Mapping[str, str] = {"times_kept": "number of samples that kept it"}
+"""Evidence whose name is no noun."""
+_PLACES: Mapping[str, str] = {
+    "first": " in the first layer",
+    "last": " in the last layer",
+    "labels": " in the part of the last layer that labels do not explain",
+}
+
 
 @dataclass(frozen=True)
 class Numbers:
@@ -107,7 +115,7 @@ def explain(
     sayings = [saying for tell in _SAYINGS.get(reason, _OWN) if (saying := tell(numbers))]
     opening = _OPENINGS.get(reason, f"Rejected as {reason}, a reason of the defense's own")
     said = " ".join(sayings)
-    text = f"{opening}: {said[0].lower()}{said[1:]}" if said else f"{opening}. The defense recorded no numbers for it."
+    text = f"{opening}: {_within(said)}" if said else f"{opening}. The defense recorded no numbers for it."
     return " ".join([text, *filter(None, [_reputation(reason, credit)])])
 
 
@@ -162,9 +170,14 @@ def _opposed(numbers: Numbers) -> str:
     if cosine is None or needed is None:
         return ""
     return (
-        f"its update points against those of the others{_where(numbers)}: cosine {cosine:.2f}, where {needed:.2f} or "
-        f"less is enough. Above {needed:.2f} it would have been accepted."
+        f"its update{_with_copies(numbers)} points against those of the others{_where(numbers)}: cosine {cosine:.2f}, "
+        f"where {needed:.2f} or less is enough. Above {needed:.2f} it would have been accepted."
     )
+
+
+def _with_copies(numbers: Numbers) -> str:
+    size = numbers.number("copies")
+    return "" if size is None or size <= 1 else f", which {size:.0f} clients sent and which counts once,"
 
 
 def _smaller_cluster(numbers: Numbers) -> str:
@@ -215,7 +228,8 @@ def _tests_passed(numbers: Numbers) -> str:
     separation, needed = numbers.number("separation"), numbers.number("separation_needed")
     if separation is not None and needed is not None and separation < needed:
         parts.append(
-            f"The group that differed most in this round had a separation of {separation:.2f}; {needed:.2f} is needed."
+            f"No group of clients differed enough to be rejected: the largest separation was {separation:.2f}, and "
+            f"{needed:.2f} is needed."
         )
     return " ".join(parts)
 
@@ -228,13 +242,13 @@ def _beside_the_accepted(numbers: Numbers) -> str:
             continue
         others = [float(other[name]) for other in numbers.accepted if _is_number(other.get(name))]
         beside = f"; of the {len(others)} accepted clients {_range(others)}" if others else ""
-        parts.append(f"its {name.replace('_', ' ')} is {_short(value)}{beside}.")
-    return " ".join(part if k == 0 else part[0].upper() + part[1:] for k, part in enumerate(parts))
+        parts.append(f"its {_CALLED.get(name, name.replace('_', ' '))} is {_short(value)}{beside}.")
+    return " ".join(part[0].upper() + part[1:] for part in parts)
 
 
 Saying = Callable[[Numbers], str]
 _SAYINGS: Mapping[str, Sequence[Saying]] = {
-    "accepted": (_use, _tests_passed),
+    "accepted": (_use, _tests_passed, _beside_the_accepted),
     "sybil": (_copies, _component, _beside_the_accepted),
     "outlier": (_foreign_group, _opposed, _smaller_cluster, _beside_the_accepted),
     "malformed": (_cause,),
@@ -256,9 +270,15 @@ def _reputation(reason: str, credit: float) -> str:
 
 def _where(numbers: Numbers) -> str:
     block, over = numbers.get("block"), numbers.get("over")
-    place = f" in the block '{block}' of the model" if block not in (None, "whole") else ""
+    place = "" if block in (None, "whole") else _PLACES.get(str(block), f" in the block '{block}' of the model")
     times = {"rounds": " over the last rounds", "this round": " in this round"}
     return place + times.get(str(over), "")
+
+
+def _within(sentence: str) -> str:
+    """Return a sentence as it stands after a colon; NaN stays NaN."""
+    word, _, _ = sentence.partition(" ")
+    return sentence if word != word.capitalize() else sentence[0].lower() + sentence[1:]
 
 
 def _range(values: Sequence[float]) -> str:

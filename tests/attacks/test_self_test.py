@@ -44,6 +44,7 @@ from mabrfl.attacks import (
     Sleeper,
     SplitSybils,
     StatisticalMimicry,
+    Trapsetter,
     Whitewash,
 )
 from mabrfl.attacks.selftest import Strength, attack_strength
@@ -87,6 +88,7 @@ SEEDS = (100, 101)
         (StatisticalMimicry(drift=5.0, limit=5.0), 5),
         (PoisonedFL(), 30),
         (MPAF(), 60),
+        (Trapsetter(), 60),
         (NanSender(), 60),
     ],
     ids=lambda value: type(value).__name__,

@@ -20,6 +20,7 @@ from mabrfl.attacks import (
     Bridge,
     ConstrainAndScale,
     Decoy,
+    EdgeCase,
     Evade,
     FangKrum,
     FangTrim,
@@ -48,6 +49,7 @@ from mabrfl.attacks import (
     Sleeper,
     SplitSybils,
     StatisticalMimicry,
+    Trapsetter,
     Whitewash,
     Wrapper,
     craft,
@@ -96,6 +98,7 @@ ATTACKS: dict[str, Attack] = {
     "backdoor": Backdoor(size=1, share=1.0, target=3),
     "backdoor-boost": Backdoor(size=1, share=1.0, boost=25.0),
     "dba": DBA(size=1, share=1.0, target=3),
+    "edge-case": EdgeCase(source=2, target=3, rarity=0.3),
     "model-replacement": ModelReplacement(size=1, share=1.0),
     "constrain-and-scale": ConstrainAndScale(size=1, share=1.0),
     "neurotoxin": Neurotoxin(size=1, share=1.0),
@@ -112,6 +115,8 @@ ATTACKS: dict[str, Attack] = {
     "statistical-mimicry": StatisticalMimicry(),
     "poisoned-fl": PoisonedFL(),
     "mpaf": MPAF(),
+    "trapsetter": Trapsetter(),
+    "trapsetter-benign": Trapsetter(estimate="benign", scale=1.0),
     "free-rider": FreeRider(),
     "free-rider-disguised": FreeRider(update="last-step", noise=0.3),
     "agr-mab-rfl": AgrMabRfl(),
@@ -201,6 +206,7 @@ def test_the_first_line_of_the_docstring_describes_it_in_one_line(attack):
 @each
 def test_poison_is_only_for_attacks_on_data(attack):
     inputs, labels = np.full((4, 4), 0.5), np.array([0, 1, 2, 3])
+    attack.survey(inputs, labels, num_classes=4)
     new_inputs, new_labels = attack.poison(inputs, labels, num_classes=4, rng=np.random.default_rng(0))
     assert (new_labels.tolist() != labels.tolist()) == attack.poisons
     assert (inputs == 0.5).all()

@@ -51,6 +51,9 @@ class RandomEngine:
         assert np.isfinite(weights).all()
         return Evaluation(50.0, 1.0, np.full(10, 50.0))
 
+    def accuracy_on(self, examples: Any, weights: Any, buffers: Any) -> float:
+        return float(np.mean(weights > 0))
+
 
 def rounds_of(attack: str, share: float, **defense: str) -> list[Any]:
     config = RunConfig(
@@ -66,7 +69,14 @@ def rounds_of(attack: str, share: float, **defense: str) -> list[Any]:
     liars = choose_attackers(CLIENTS, int(CLIENTS * share), seed=0) if attack != "none" else frozenset()
     engine: Any = RandomEngine()
     has_root = "root-data" in BUILT_IN["defenses"][defense["defense"]].needs
-    federation = Federation(engine, attackers=liars, seed=0, num_examples=[10] * CLIENTS, has_root=has_root)
+    federation = Federation(
+        engine,
+        attackers=liars,
+        seed=0,
+        num_examples=[10] * CLIENTS,
+        has_root=has_root,
+        own_examples=np.arange(10 * len(liars)),
+    )
     enemy, model, records = catalog.build_attack(attack), federation.initial_model(), []
     for number in range(1, ROUNDS + 1):
         model, record = run_round(number, model, federation, shield, enemy)

@@ -11,12 +11,13 @@ from helpers import make_cohort
 from killing import TINY
 from mabrfl.aggregation import FedAvg
 from mabrfl.aggregation.averaging import SimilarityProbe
-from mabrfl.config import RunConfig
+from mabrfl.config import RunConfig, resolve
 from mabrfl.errors import ConfigError
+from mabrfl.rng import ClientId
 from mabrfl.runs import simulate
-from mabrfl.selection import Uniform
+from mabrfl.selection import All, Uniform
 from mabrfl.simulation.federation import choose_attackers
-from mabrfl.simulation.oracle import HonestOnly
+from mabrfl.simulation.oracle import AttackersPerRound, HonestOnly
 from mabrfl.sweeps.sweep_file import load_sweep
 from mabrfl.updates import Candidates
 
@@ -70,6 +71,40 @@ def test_the_three_samplings_differ_in_what_they_should_alone() -> None:
         assert set(discarded.verdicts) == set(discarded.selected) - discarded.attackers
         assert len(chosen.selected) == 5
         assert not set(chosen.selected) & chosen.attackers
+
+
+def test_a_schedule_has_a_fixed_number_of_attackers_in_every_round() -> None:
+    attackers: frozenset[ClientId] = frozenset(choose_attackers(50, 15, seed=1))
+    uniform, counts = Uniform(num_selected=10), np.zeros(50)
+    schedule = AttackersPerRound(uniform, lambda: attackers, 3)
+    for number in range(1, 201):
+        plain, chosen = set(uniform(candidates(number)).ids), schedule(candidates(number)).ids
+        assert len(set(chosen)) == 10
+        assert len(attackers & set(chosen)) == 3
+        # No more clients change places than must: those that stay are as many as the two numbers of attackers allow.
+        assert len(plain & set(chosen)) == 10 - abs(len(plain & attackers) - 3)
+        counts[list(chosen)] += 1
+    rates = counts[sorted(attackers, key=int)]
+    assert rates.min() > 0.5 * rates.mean()
+
+
+def test_a_schedule_leaves_attackers_out_where_everybody_is_selected() -> None:
+    schedule = AttackersPerRound(All(), lambda: frozenset({1, 2, 3}), 1)
+    chosen = set(schedule(Candidates(tuple(range(6)), np.ones(6), np.ones(6), 1, 0)).ids)
+    assert {0, 4, 5} < chosen
+    assert len(chosen) == 4
+
+
+def test_the_attackers_per_round_are_a_setting_of_a_run() -> None:
+    shared = {**TINY, "clients": 10, "rounds": 4, "defense": "fedavg", "attackers": 4, "attack": "whitewash"}
+    config = RunConfig(**shared, selector="uniform", selector_options={"num_selected": 5}, attackers_per_round=1)
+    records = simulate(config)
+    assert [len(set(record.selected) & record.attackers) for record in records] == [1, 1, 1, 1]
+    assert resolve(config.model_copy(update={"attack": "none"})).attackers_per_round == 0
+    with pytest.raises(ConfigError, match="attackers_per_round must be at most 4, the attackers; got 5"):
+        resolve(config.model_copy(update={"attackers_per_round": 5}))
+    with pytest.raises(ConfigError, match="'acs' chooses by reputation"):
+        resolve(RunConfig(attack="lie", attackers=0.3, attackers_per_round=1))
 
 
 def test_an_oracle_refuses_nonsense() -> None:

@@ -54,7 +54,7 @@ class FLTrust:
             weights=shares * scale,
             reasons=outliers(len(cohort), np.flatnonzero(trust == 0)),
             evidence=[
-                {"trust": float(one), "cosine": float(cosine)} for one, cosine in zip(trust, cosines, strict=True)
+                {"trust_score": float(one), "cosine": float(cosine)} for one, cosine in zip(trust, cosines, strict=True)
             ],
             events=() if total > 0 else ("fltrust-nobody-trusted: the model does not move",),
             facts={"root_norm": length},

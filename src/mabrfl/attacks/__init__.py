@@ -18,6 +18,7 @@ attack                                  knowledge    updates of the attackers
 :class:`OrthogonalDrift`                agnostic     one random direction for the whole run, in noise
 :class:`StatisticalMimicry`             agnostic     honest and synthetic updates blended, with a drift
 :class:`PoisonedFL`, :class:`MPAF`      agnostic     a push with the same signs in every round; towards a random model
+:class:`Trapsetter`                     agnostic     a step to the worst model nearby, and the honest mean reversed
 :class:`FreeRider`, :class:`NanSender`  agnostic     zeros or the last public step; numbers that are not finite
 :class:`Magnitude`                      agnostic     honest updates times a large factor
 :class:`Sleeper`, :class:`OnOff`        the inner's  honest updates in some rounds, another attack in the others
@@ -26,6 +27,7 @@ attack                                  knowledge    updates of the attackers
 :class:`Evade`                          the inner's  another attack or honest updates, as a search finds best
 :class:`Growing`                        partial      honest updates, and a push that grows from nothing
 :class:`Backdoor`, :class:`DBA`         agnostic     training on pictures with a mark, or with a part of it
+:class:`EdgeCase`                       agnostic     training on a rare kind of one class, labelled as another
 :class:`ModelReplacement`               agnostic     the same, long enough to replace the averaged model
 :class:`ConstrainAndScale`              agnostic     the same, trained to stay near the global model
 :class:`Neurotoxin`                     agnostic     the same, without the coordinates that the model moves most
@@ -43,6 +45,7 @@ from mabrfl.attacks.base import Attack, as_attack, craft
 from mabrfl.attacks.colluding import IPM, LIE, lie_factor
 from mabrfl.attacks.data_poisoning import LabelFlip
 from mabrfl.attacks.drifting import Growing, StatisticalMimicry
+from mabrfl.attacks.edge_cases import EdgeCase
 from mabrfl.attacks.evading import Evade
 from mabrfl.attacks.fake_clients import MPAF, FreeRider, NanSender, PoisonedFL
 from mabrfl.attacks.fang import FangKrum, FangTrim
@@ -54,6 +57,7 @@ from mabrfl.attacks.optimal import OptimalIPM, OptimalLIE
 from mabrfl.attacks.optimized import AgrKrum, MinMax, MinSum
 from mabrfl.attacks.sybils import Decoy, JitteredSybils, OrthogonalDrift, SplitSybils
 from mabrfl.attacks.tailored import AgrMabRfl
+from mabrfl.attacks.trapping import Trapsetter
 from mabrfl.attacks.view import AttackerView, Knowledge, Secrets
 from mabrfl.attacks.wrapping import Braggart, OnOff, Sleeper, Whitewash, Wrapper
 
@@ -71,6 +75,7 @@ __all__ = [
     "Bridge",
     "ConstrainAndScale",
     "Decoy",
+    "EdgeCase",
     "Evade",
     "FangKrum",
     "FangTrim",
@@ -100,6 +105,7 @@ __all__ = [
     "Sleeper",
     "SplitSybils",
     "StatisticalMimicry",
+    "Trapsetter",
     "Whitewash",
     "Wrapper",
     "as_attack",

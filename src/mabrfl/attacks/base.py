@@ -31,6 +31,8 @@ class Attack:
         Whether they train on poisoned data (then ``poison`` is called).
     constraint
         Weight of the distance to the global model in their loss, from 0 to 1, when they train on poisoned data.
+    measures
+        Whether it measures models on the attackers' own examples (``view.own_accuracy``).
     observes
         The updates in ``view.benign``, for an attack that may see them: those of the benign clients
         ``selected`` this round, or of ``all`` benign clients (the others then train only to be observed).
@@ -40,7 +42,15 @@ class Attack:
     trains: bool = True
     poisons: bool = False
     constraint: float = 0.0
+    measures: bool = False
     observes: Observes = "selected"
+
+    def survey(self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int) -> None:
+        """Look at all training examples of the attackers together, before ``poison`` and ``goal``; nothing by default.
+
+        Called once for an attack that poisons data, and again when a run is resumed.
+        """
+        del inputs, labels, num_classes
 
     def poison(
         self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int, rng: np.random.Generator
@@ -101,6 +111,7 @@ class Attack:
 
 
 _HOOKS = (
+    "survey",
     "poison",
     "poisoner",
     "poisoned_at",

@@ -165,23 +165,24 @@ def attack_strength(
     runs = [(*_baselines(setting), _run(copy.deepcopy(attack), setting)) for setting in settings]
     clean, absent, attacked = (float(np.mean([run[place].accuracy for run in runs])) for place in range(3))
     inactive = float(np.mean([run[2].inactive for run in runs]))
-    reached = [[_reached(attack, run[place].weights) for run in runs] for place in (2, 0)]
+    reached = [[_reached(run[2].attack, run[place].weights) for run in runs] for place in (2, 0)]
     success, clean_success = (None if None in rates else float(np.mean(np.array(rates))) for rates in reached)
     return Strength(clean, absent, attacked, margin, inactive, success, clean_success)
 
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """The model at the end, its test accuracy in percent, and the share of rounds without an attack."""
+    """The model at the end, its test accuracy in percent, the share of rounds without an attack, and the attack."""
 
     weights: Floats
     accuracy: float
     inactive: float
+    attack: Attack | None
 
 
-def _reached(attack: Attack, weights: Floats) -> float | None:
+def _reached(attack: Attack | None, weights: Floats) -> float | None:
     """Return the attack success rate in percent, on all digits; None without a goal."""
-    goal = attack.goal(*_digits(), num_classes=CLASSES)
+    goal = None if attack is None else attack.goal(*_digits(), num_classes=CLASSES)
     if goal is None:
         return None
     with np.errstate(all="ignore"):
@@ -211,21 +212,31 @@ def _run(attack: Attack | None, setting: SmallFederation) -> _Run:
             data = poisoned if attack is not None and attack.poisoned_at(number) else (inputs, labels)
             sent = train(weights, *data, generator(setting.seed, "order", number))
             if attack is not None:
-                sent = _attacked(attack, setting, number, sent, weights=weights, last_step=last_step)
+                sent = _attacked(
+                    attack, setting, number, sent, weights=weights, last_step=last_step, data=(inputs, labels)
+                )
             active += len(sent) == setting.num_clients
             last_step = sent.mean(axis=0)
             weights = weights + last_step
         accuracy = 100.0 * float(np.mean(predicted(weights, test_inputs) == test_labels))
-    return _Run(weights, accuracy, 1 - active / setting.rounds)
+    return _Run(weights, accuracy, 1 - active / setting.rounds, attack)
 
 
 def _attacked(
-    attack: Attack, setting: SmallFederation, number: int, updates: Floats, *, weights: Floats, last_step: Floats | None
+    attack: Attack,
+    setting: SmallFederation,
+    number: int,
+    updates: Floats,
+    *,
+    weights: Floats,
+    last_step: Floats | None,
+    data: tuple[Floats, Labels],
 ) -> Floats:
     """Return the rows that reach the server: the benign updates, and those of the attack."""
     attackers = setting.attackers
     honest = tuple(client for client in range(setting.num_clients) if client not in attackers)
     benign = updates[list(honest)]
+    own_inputs, own_labels = _joined(attackers, *data)
 
     def rehearse(rows: Floats) -> Outcome:
         step = np.concatenate([benign, rows]).mean(axis=0)
@@ -242,6 +253,7 @@ def _attacked(
         layout=LAYOUT,
         own_updates=updates[list(attackers)] if attack.trains_at(number) else None,
         seed=setting.seed,
+        own_accuracy=lambda model: float(np.mean(predicted(model, own_inputs) == own_labels)),
         secrets=Secrets(benign, honest, "fedavg-uniform", rehearse),
     )
     rows = craft(attack, view)
@@ -269,8 +281,14 @@ def _federation(setting: SmallFederation) -> tuple[Floats, Labels, Floats, Label
     return inputs[chosen], labels[chosen], inputs[test], labels[test]
 
 
+def _joined(clients: tuple[int, ...], inputs: Floats, labels: Labels) -> tuple[Floats, Labels]:
+    """Return the examples of these clients together."""
+    return inputs[list(clients)].reshape(-1, inputs.shape[2]), labels[list(clients)].reshape(-1)
+
+
 def _poisoned(attack: Attack, setting: SmallFederation, inputs: Floats, labels: Labels) -> tuple[Floats, Labels]:
     inputs, labels = inputs.copy(), labels.copy()
+    attack.survey(*_joined(setting.attackers, inputs, labels), num_classes=CLASSES)
     for place, client in enumerate(setting.attackers):
         rng = generator(setting.seed, "poison", client)
         own = attack.poisoner(place).poison(inputs[client].copy(), labels[client].copy(), num_classes=CLASSES, rng=rng)

@@ -99,6 +99,9 @@ class AttackerView:
         Root of the named random streams.
     controlled
         All clients that the adversary controls, selected or not, in canonical order; ``attackers`` if left out.
+    own_accuracy
+        ``weights -> share``: the share of (some of) the attackers' own examples that a model with these weights
+        classifies correctly; None where nothing can measure it.
     secrets
         Only for the constructor: see :class:`Secrets`.
     """
@@ -114,6 +117,7 @@ class AttackerView:
     seed: int = 0
     controlled: tuple[ClientId, ...] = ()
     layout: Layout | None = field(default=None, repr=False)
+    own_accuracy: Callable[[Floats], float] | None = field(default=None, repr=False)
     secrets: InitVar[Secrets | None] = None
 
     def __post_init__(self, secrets: Secrets | None) -> None:

@@ -47,6 +47,7 @@ class Wrapper(Attack):
         self.observes = self.inner.observes
         self.poisons = self.inner.poisons
         self.constraint = self.inner.constraint
+        self.measures = self.inner.measures
 
     def active_at(self, round_number: int, /) -> bool:
         """Whether the inner attack runs in this round."""
@@ -56,6 +57,10 @@ class Wrapper(Attack):
     def trains_at(self, round_number: int, /) -> bool:
         """Whether the attackers train: in honest rounds, and if the inner attack does."""
         return not self.active_at(round_number) or self.inner.trains_at(round_number)
+
+    def survey(self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int) -> None:
+        """Let the inner attack look at the attackers' examples."""
+        self.inner.survey(inputs, labels, num_classes=num_classes)
 
     def poison(
         self, inputs: NDArray[Any], labels: NDArray[Any], *, num_classes: int, rng: np.random.Generator

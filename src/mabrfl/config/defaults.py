@@ -87,7 +87,16 @@ def _fill_attackers(filled: dict[str, Any]) -> None:
         )
     if filled["attack"] == "none":
         # Nobody attacks: no client is counted as a missed attacker, and no rule expects one.
-        filled["attackers"] = count = 0
+        filled["attackers"] = filled["attackers_per_round"] = count = 0
+    if filled["attackers_per_round"] > count:
+        raise ConfigError(
+            f"attackers_per_round must be at most {count}, the attackers; got {filled['attackers_per_round']}"
+        )
+    if filled["attackers_per_round"] and catalog.entry("selectors", filled["selector"]).learns:
+        raise ConfigError(
+            f"attackers_per_round is for a selector that does not learn, such as 'uniform'; '{filled['selector']}' "
+            "chooses by reputation, and the schedule would overrule it"
+        )
     if filled["assumed_malicious"] is None:
         filled["assumed_malicious"] = count
     elif filled["assumed_malicious"] > clients:

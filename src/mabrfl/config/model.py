@@ -259,6 +259,7 @@ class RunConfig(Section):
     attackers: Attackers = 0
     allow_majority: bool = False
     attackers_chosen: Literal["random", "last"] | None = None
+    attackers_per_round: Annotated[int, Field(ge=0, le=MAX_CLIENTS)] = 0
     clients: Annotated[int, Field(ge=1, le=MAX_CLIENTS)] | None = None
     rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0

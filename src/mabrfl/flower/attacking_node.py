@@ -103,6 +103,8 @@ def _checked(name: str, attack: Attack | None) -> Attack:
         reason = "it attacks nobody"
     elif attack.poisons:
         reason = "it poisons data; train on poisoned data in your app instead"
+    elif attack.measures:
+        reason = "it measures models on data, which this mod does not have"
     elif attack.knowledge is Knowledge.FULL:
         reason = "it tries its updates on a copy of the defense, which no node has"
     elif isinstance(attack, Stateful) and _remembers(attack.state_dict()):

@@ -92,7 +92,7 @@ class RunStory:
             why = explain_among(client, record.verdicts, record.facts, self.options)
             return f"{why} {self._change(client, record)}".rstrip()
         if client in record.selected:
-            return "Invited, but nothing that it sent was judged."
+            return "Invited, but no update of it was judged: it sent none, or the whole round was not judged."
         return self._not_invited(client, record)
 
     def summary(self, client: ClientId) -> str:
@@ -149,9 +149,12 @@ class RunStory:
     def _not_invited(self, client: ClientId, record: RoundRecord) -> str:
         before = self._before(client, record)
         if before is None:
-            return "Not invited; it had no reputation yet."
+            return f"Not invited: it had not been judged yet, and {self._chooser()} did not choose it."
         does = _SELECTORS.get(self.selector, "The selector did not choose it")
         return f"Not invited: its reputation was {_percent(before)} (B {before[0]:.2f}, M {before[1]:.2f}). {does}."
+
+    def _chooser(self) -> str:
+        return f"the selector {self.selector}" if self.selector else "the selector"
 
     def _standing(self, client: ClientId) -> str:
         last = [record.reputation[client] for record in self.records if client in record.reputation]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,9 @@ from mabrfl.simulation.client_ids import Identities
 from mabrfl.simulation.data import Dataset
 from mabrfl.simulation.training import Engine, Evaluation, Shard
 from mabrfl.updates import Floats, Outcome, Updates, Verdict, canonical
+
+MEASURED = 500
+"""Examples on which the adversary measures a model."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class Federation:
         Training examples of each client.
     has_root
         Whether the engine has one more shard: the server's root data.
+    own_examples
+        Training examples of the attackers on which they measure models.
     """
 
     def __init__(
@@ -88,12 +93,14 @@ class Federation:
         seed: int,
         num_examples: Sequence[int],
         has_root: bool = False,
+        own_examples: NDArray[np.int64] | None = None,
     ) -> None:
         self.engine = engine
         self.attackers: frozenset[ClientId] = frozenset(attackers)
         self.seed = seed
         self.num_examples = tuple(num_examples)
         self.has_root = has_root
+        self.own_examples = own_examples
         self.identities = Identities(len(self.num_examples))
 
     @property
@@ -159,12 +166,20 @@ class Federation:
             own_updates=trained.attackers_updates,
             seed=digest(self.seed, "adversary"),  # the adversary cannot know the server's streams
             controlled=tuple(canonical(self.attackers)),
+            own_accuracy=self._measurement(model),
             secrets=self._secrets(trained, attack, defense),
         )
         rows = craft(attack, view)
         if rows is None:
             return Sent(self._updates(trained, trained.honest, trained.honest_updates), ("attack-inactive",))
         return Sent(self._attacked(trained, rows, attack))
+
+    def _measurement(self, model: GlobalModel) -> Callable[[Floats], float] | None:
+        """Return how the attackers measure a model: on a sample of their own training examples."""
+        if self.own_examples is None or not len(self.own_examples):
+            return None
+        examples = self.own_examples
+        return lambda weights: self.engine.accuracy_on(examples, weights, model.buffers)
 
     def _attacked(self, trained: RoundTraining, rows: Floats, attack: Attack) -> Updates:
         """Return the updates of all: honest ones with true counts, and these rows with the attackers' claims."""
@@ -247,6 +262,13 @@ def choose_attackers(num_clients: int, num_attackers: int, *, rule: str = "rando
     return frozenset(int(client) for client in order[:num_attackers])
 
 
+def sample_of(partition: Sequence[NDArray[np.int64]], clients: Iterable[int], *, seed: int) -> NDArray[np.int64]:
+    """Return up to 500 training examples of these clients, drawn by seed: enough to measure an accuracy."""
+    owned = [partition[client] for client in sorted(clients)]
+    together = np.unique(np.concatenate(owned)) if owned else np.zeros(0, dtype=np.int64)
+    return np.sort(generator(seed, "measure").permutation(together)[:MEASURED])
+
+
 def make_shards(
     dataset: Dataset,
     partition: Sequence[NDArray[np.int64]],
@@ -258,6 +280,9 @@ def make_shards(
     """Give each client its data, and each attacker the poisoned form of its own if the attack poisons data."""
     shards = []
     controlled = canonical(attackers)
+    if attack is not None and attack.poisons and controlled:
+        together = np.unique(np.concatenate([partition[int(client)] for client in controlled]))
+        attack.survey(dataset.train_inputs[together], dataset.train_labels[together], num_classes=dataset.num_classes)
     for client, indices in enumerate(partition):
         poisoned: dict[str, Any] = {}
         if attack is not None and attack.poisons and client in attackers:

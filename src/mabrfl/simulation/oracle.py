@@ -1,4 +1,4 @@
-"""Servers that know who attacks, for comparison.
+"""Servers that know who attacks, for comparison, and a schedule of attackers.
 
 Fig. 1a of the paper compares three ways of sampling 10 of 50 clients, 15 of them malicious: at random (A), at random
 with all malicious updates discarded (B: the attack ``silent``), and benign clients alone (rational: the selector
@@ -7,12 +7,15 @@ with all malicious updates discarded (B: the attack ``silent``), and benign clie
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 
 from mabrfl.attacks import Attack, AttackerView, Knowledge
 from mabrfl.checks import check_choice, check_whole
+from mabrfl.protocols import Selector, Stateful
+from mabrfl.rng import ClientId
 from mabrfl.updates import Candidates, Floats, Selection
 
 
@@ -70,3 +73,46 @@ class HonestOnly:
         order = np.argsort(candidates.uniforms("uniform"), kind="stable")
         honest = [candidates.ids[k] for k in order if candidates.ids[k] in self.honest]
         return Selection(honest[: self.num_selected])
+
+
+class AttackersPerRound:
+    """A schedule: of the clients that a selector chooses, a fixed number are attackers.
+
+    The published experiments on backdoors have such schedules. Attackers that are too many leave their places to
+    honest clients, as long as there are some; attackers that are too few take the places of honest clients. Who
+    exactly is drawn anew in each round.
+
+    Parameters
+    ----------
+    selector
+        Chooses the clients, and so their number.
+    attackers
+        Returns the present ids of the attackers.
+    count
+        Attackers in each round.
+    """
+
+    def __init__(self, selector: Selector, attackers: Callable[[], frozenset[ClientId]], count: int) -> None:
+        check_whole("attackers_per_round", count, at_least=1)
+        self.selector, self.attackers, self.count = selector, attackers, count
+
+    def __call__(self, candidates: Candidates) -> Selection:
+        """Select; see the class."""
+        chosen = self.selector(candidates)
+        selection = chosen if isinstance(chosen, Selection) else Selection(chosen)
+        attackers, places = self.attackers(), set(selection.ids)
+        order = [candidates.ids[k] for k in np.argsort(candidates.uniforms("attackers-per-round"), kind="stable")]
+        # Those that were chosen come first, so that as few as possible change places.
+        order.sort(key=lambda client: client not in places)
+        attacking = [client for client in order if client in attackers][: min(self.count, len(places))]
+        honest = [client for client in order if client not in attackers][: len(places) - len(attacking)]
+        return Selection([*honest, *attacking], selection.events)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the selector, if it has one."""
+        return self.selector.state_dict() if isinstance(self.selector, Stateful) else {}
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        """Hand a state back to the selector, if it has one."""
+        if isinstance(self.selector, Stateful):
+            self.selector.load_state_dict(dict(state))

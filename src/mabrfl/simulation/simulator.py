@@ -19,7 +19,8 @@ from mabrfl.protocols import Stateful
 from mabrfl.recording import RoundRecord
 from mabrfl.simulation.client_data import client_data
 from mabrfl.simulation.data import Dataset
-from mabrfl.simulation.federation import Federation, choose_attackers, make_shards
+from mabrfl.simulation.federation import Federation, choose_attackers, make_shards, sample_of
+from mabrfl.simulation.oracle import AttackersPerRound
 from mabrfl.simulation.round import run_round
 from mabrfl.simulation.training import Engine, Shard, TrainingOptions, initialise
 
@@ -49,6 +50,8 @@ class Simulation:
         An :class:`~mabrfl.attacks.Attack` or a function ``view -> rows``; None for no attack.
     attackers
         The clients that the adversary controls, for the whole run.
+    attackers_per_round
+        How many of them take part in each round; 0: as many as are selected.
     training
         How a client trains.
     rounds
@@ -71,6 +74,7 @@ class Simulation:
         root: NDArray[np.int64] | None = None,
         attack: Attack | Callable[..., Any] | None = None,
         attackers: frozenset[int] | set[int] = frozenset(),
+        attackers_per_round: int = 0,
         training: TrainingOptions | None = None,
         rounds: int = 30,
         seed: int = 0,
@@ -95,8 +99,16 @@ class Simulation:
         self._engine = Engine(model, dataset, shards, training, seed=seed, workers=workers, device=device, goal=goal)
         sizes = [len(indices) for indices in partition]
         self.federation = Federation(
-            self._engine, attackers=self.attackers, seed=seed, num_examples=sizes, has_root=root is not None
+            self._engine,
+            attackers=self.attackers,
+            seed=seed,
+            num_examples=sizes,
+            has_root=root is not None,
+            own_examples=sample_of(partition, self.attackers, seed=seed),
         )
+        if attackers_per_round and attack is not None:
+            federation = self.federation
+            defense.selector = AttackersPerRound(defense.selector, lambda: federation.attacker_ids, attackers_per_round)
         self.model: GlobalModel = self.federation.initial_model()
         self.round = 0
 
@@ -192,6 +204,7 @@ def build_simulation(config: RunConfig) -> Simulation:
             seed=run.seed,
         ),
         attackers=attackers,
+        attackers_per_round=run.attackers_per_round,
         training=training_of(run),
         rounds=run.rounds,
         seed=run.seed,

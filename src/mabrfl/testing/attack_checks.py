@@ -112,6 +112,7 @@ def make_view(
         last_step=None if last_step is None else np.asarray(last_step),
         own_updates=None if own is None else np.asarray(own),
         seed=seed,
+        own_accuracy=lambda weights: float(np.mean(weights > 0)),
         secrets=Secrets(rows, ids, defense, rehearse),
     )
 
@@ -166,6 +167,7 @@ def _check_poison(attack: Attack) -> None:
     inputs = random_rows(40, 64, dtype=np.float32).reshape(40, 1, 8, 8).clip(0, 1)
     labels = np.arange(40) % 4
     before = inputs.copy(), labels.copy()
+    attack.survey(inputs, labels, num_classes=4)
     results = [
         attack.poison(inputs, labels, num_classes=4, rng=generator(0, "mabrfl.testing.poison")) for _ in range(2)
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -18,7 +19,7 @@ from mabrfl.simulation.training.local import Shard, TrainingOptions, to_tensor
 from mabrfl.simulation.training.shared_memory import Board, SharedArray, StartMethod, share
 from mabrfl.simulation.training.stacked import width_of
 from mabrfl.simulation.training.stacking import largest_stack, stacks_of
-from mabrfl.simulation.training.trainer import Trainer, moment_names, num_slices
+from mabrfl.simulation.training.trainer import EVALUATION_SLICE, Trainer, moment_names, num_slices
 from mabrfl.simulation.training.workers import Executor, InProcess, Pool, default_start_method, one_thread
 from mabrfl.vectors import Floats
 
@@ -126,6 +127,7 @@ class Engine:
         parameters, buffers = trainable(module), float_buffers(module)
         self.layout = layout_of(module)
         self._module = module
+        self._measuring: nn.Module | None = None
         self.dimension, self.num_buffers = size(parameters), size(buffers)
         self.initial_weights, self.initial_buffers = _frozen(flatten(parameters)), _frozen(flatten(buffers))
         kept = len(moment_names(self._options)) if self._options.optimizer_state == "kept" else 0
@@ -255,6 +257,22 @@ class Engine:
             per_class=per_class,
             attack_success=100.0 * reached / wanted if wanted else None,
         )
+
+    def accuracy_on(self, examples: NDArray[np.int64], weights: Floats, buffers: Floats | None = None) -> float:
+        """Return the share of these training examples that a model classifies correctly; in the calling process."""
+        board, buffers = self._board, self.initial_buffers if buffers is None else buffers
+        if self._measuring is None:
+            self._measuring = copy.deepcopy(self._module).eval()
+        unflatten(weights, trainable(self._measuring))
+        unflatten(buffers, float_buffers(self._measuring))
+        device = next(self._measuring.parameters()).device
+        right = 0
+        with torch.no_grad(), one_thread():
+            for start in range(0, len(examples), EVALUATION_SLICE):
+                part = examples[start : start + EVALUATION_SLICE]
+                outputs = self._measuring(to_tensor(board.train_inputs.array[part], device))
+                right += int((outputs.argmax(1).cpu().numpy() == board.train_labels.array[part]).sum())
+        return right / len(examples)
 
     def module_state(self, weights: Floats, buffers: Floats) -> dict[str, NDArray[Any]]:
         """Return the ``state_dict`` of the model with these weights and buffers, as arrays."""
