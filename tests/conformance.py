@@ -207,7 +207,7 @@ _FINDINGS: tuple[tuple[str, str, str], ...] = (
     (
         "FLPoison (368c940)",
         "Krum",
-        'n - f - 1 neighbours, not squared: `neighbours = "n-f-1"`, `power = 1` is equal on 47 of 50; the rest are ties',
+        'n - f - 1 neighbours, not squared: `neighbours = "n-f-1"`, `power = 1` is equal on 47 of 50; others are ties',
     ),
     (
         "FLPoison",
