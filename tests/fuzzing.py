@@ -32,6 +32,10 @@ from mabrfl.cli import audit as audit_command
 from mabrfl.config import RunConfig, config_hash, dump_toml, load_config, resolve
 from mabrfl.errors import MabRflError
 from mabrfl.flower import MabRflStrategy
+from mabrfl.live.federation_view import FederationView
+from mabrfl.live.routes import encoded
+from mabrfl.live.run_view import RunView
+from mabrfl.live.sweep_view import SweepView
 from mabrfl.recording import RoundRecord, RunFolder, read_rounds, read_summary, summarize
 from mabrfl.recording.audit import AUDIT, START, _line
 from mabrfl.recording.audit_records import records_of_audit
@@ -45,6 +49,7 @@ from mabrfl.sweeps.packing import pack
 from mabrfl.sweeps.results import load_results
 from mabrfl.sweeps.sweep_file import load_sweep
 from mabrfl.updates import Verdict
+from result_folders import write_sweep
 
 LONGEST = 20.0
 """Seconds after which a reader counts as hanging."""
@@ -116,6 +121,7 @@ def prepare(folder: Path) -> None:
     (folder / "lock").unlink()
     write_run(folder / "run")
     pack(folder / "run", folder / "packed.json.gz")
+    write_sweep(folder / "sweep", [({"defense": "krum"}, "running"), ({"defense": "median"}, 90.0)])
     (folder / "sweep.toml").write_text(SWEEP_FILE)
     file = write_request(folder, OperatorRequest("rename", "key:a", "a new key", "Ada", "key:b"))
     file.rename(folder / "requests" / "1.json")
@@ -150,7 +156,32 @@ def open_state(folder: Path) -> None:
         made.state.close()
 
 
+def watch(view: RunView | SweepView | FederationView) -> None:
+    """Read for the live page, which never refuses: what it cannot read, it leaves out."""
+    try:
+        document = json.loads(encoded(view.document()))
+        if isinstance(view, SweepView):
+            for cell in document["cells"]:
+                watch(view.run(cell["key"]))
+            return
+        for client in document["clients"]:
+            encoded(view.story(client["handle"], str(document["rounds"][-1])))
+    except MabRflError as error:
+        raise AssertionError(f"the live page refused: {error}") from error
+
+
+def read_config(folder: Path) -> None:
+    watch(RunView(folder / "run"))
+    load_config(folder / "run" / "config.toml")
+
+
+def read_plan(folder: Path) -> None:
+    watch(SweepView(folder / "sweep"))
+    load_results(folder / "sweep")
+
+
 def read_operation(folder: Path) -> None:
+    watch(FederationView(folder))
     read_status(folder)
     requests, notes = read_requests(folder)
     assert len(requests) + len(notes) == 1
@@ -158,6 +189,7 @@ def read_operation(folder: Path) -> None:
 
 
 def read_audit_file(folder: Path) -> None:
+    watch(FederationView(folder))
     rows, facts, problem = audit_command._read(folder / AUDIT)
     audit_command._of_client(rows, "1")
     audit_command._table(rows, facts)
@@ -170,6 +202,7 @@ def read_audit_file(folder: Path) -> None:
 
 
 def read_run(folder: Path) -> None:
+    watch(RunView(folder / "run"))
     holds_run(folder / "run")
     key = json.loads((folder / "run" / "manifest.json").read_text())["config_hash"]
     finished_summary(folder / "run", key)
@@ -220,7 +253,8 @@ def seal_packed(path: Path, name: str, document: Any, rng: random.Random) -> Non
 
 STATES = ("checkpoint/round-0000002.json", "checkpoint/round-0000002.safetensors", "checkpoint/round-0000001.json")
 KINDS = {
-    "run-config": Kind(("run/config.toml",), lambda folder: load_config(folder / "run" / "config.toml")),
+    "run-config": Kind(("run/config.toml",), read_config),
+    "plan": Kind(("sweep/cells.json",), read_plan),
     "sweep-file": Kind(("sweep.toml",), lambda folder: load_sweep(folder / "sweep.toml")),
     "rounds": Kind(("run/rounds.jsonl",), read_run, lines=True),
     "summary": Kind(("run/summary.json",), read_run),

@@ -177,15 +177,16 @@ def test_one_module_knows_nvflare(module):
 
 
 LATER: dict[str, tuple[str, ...]] = {
-    "mabrfl.catalog": ("config", "recording", "runs", "sweeps", "reports", "cli"),
-    "mabrfl.config": ("recording", "runs", "sweeps", "reports", "cli", "testing"),
-    "mabrfl.recording": ("simulation", "runs", "sweeps", "reports", "cli", "testing"),
-    "mabrfl.simulation": ("runs", "sweeps", "reports", "cli", "testing"),
-    "mabrfl.runs": ("sweeps", "reports", "cli", "testing"),
-    "mabrfl.sweeps": ("reports", "cli", "testing"),
-    "mabrfl.reports": ("cli", "testing"),
-    "mabrfl.flower": ("nvflare", "simulation", "attacks", "runs", "sweeps", "reports", "cli", "testing"),
-    "mabrfl.nvflare": ("flower", "simulation", "attacks", "runs", "sweeps", "reports", "cli", "testing"),
+    "mabrfl.catalog": ("config", "recording", "runs", "sweeps", "reports", "live", "cli"),
+    "mabrfl.config": ("recording", "runs", "sweeps", "reports", "live", "cli", "testing"),
+    "mabrfl.recording": ("simulation", "runs", "sweeps", "reports", "live", "cli", "testing"),
+    "mabrfl.simulation": ("runs", "sweeps", "reports", "live", "cli", "testing"),
+    "mabrfl.runs": ("sweeps", "reports", "live", "cli", "testing"),
+    "mabrfl.sweeps": ("reports", "live", "cli", "testing"),
+    "mabrfl.reports": ("live", "cli", "testing"),
+    "mabrfl.live": ("simulation", "reports", "flower", "nvflare", "cli", "testing"),
+    "mabrfl.flower": ("nvflare", "simulation", "attacks", "runs", "sweeps", "reports", "live", "cli", "testing"),
+    "mabrfl.nvflare": ("flower", "simulation", "attacks", "runs", "sweeps", "reports", "live", "cli", "testing"),
 }
 """The rooms that a room may not use: they are built on it, or beside it."""
 

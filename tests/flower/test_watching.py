@@ -10,14 +10,15 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import pytest
 
 from flower_grid import MemoryGrid, arrays_in, honest, key_name, model, reply_to
 from mabrfl import Defense
 from mabrfl.aggregation import FedAvg
-from mabrfl.cli import serve as serving
 from mabrfl.cli.main import main
+from mabrfl.cli.serve import make_server
 from mabrfl.errors import ConfigError, OutputError, StateError
 from mabrfl.flower import MabRflStrategy, RobustStrategy, alerts, json_logs, node_identity, watching
 from mabrfl.flower.alerts import Alerts, look_at_round
@@ -229,7 +230,8 @@ def test_metrics_are_in_the_text_format_of_prometheus(tmp_path):
 @pytest.fixture
 def server(tmp_path, request):
     run(tmp_path / "state", 1)
-    made = serving._Server(("127.0.0.1", 0), tmp_path / "state", getattr(request, "param", None), 3600.0)
+    given = {"max_age": 3600.0, **getattr(request, "param", {})}
+    made = make_server(tmp_path / "state", "127.0.0.1", 0, given.get("token"), given["max_age"])
     threading.Thread(target=made.serve_forever, daemon=True).start()
     yield made
     made.shutdown()
@@ -245,7 +247,7 @@ def ask(server, path, method="GET", **headers):
     return answer.status, body, dict(answer.getheaders())
 
 
-def test_metrics_health_and_status_are_served(server, monkeypatch):
+def test_metrics_health_and_status_are_served(server, tmp_path, monkeypatch):
     code, body, headers = ask(server, "/metrics")
     assert (code, "mabrfl_round 1\n" in body, headers["Content-Type"]) == (
         200,
@@ -257,23 +259,42 @@ def test_metrics_health_and_status_are_served(server, monkeypatch):
 
     monkeypatch.setattr(status, "strategy_is_running", lambda folder: True)
     assert ask(server, "/healthz")[:2] == (200, "ok\n")
-    server.max_age = -1.0
-    assert ask(server, "/healthz")[0] == 503
     assert json.loads(ask(server, "/status")[1])["status"]["round"] == 1
     assert ask(server, "/metrics", "HEAD")[1] == ""
-    assert [ask(server, path)[0] for path in ("/", "/../lock", "/status/x", "//")] == [404] * 4
     assert [ask(server, "/metrics", method)[0] for method in ("POST", "PUT", "FOO")] == [501] * 3
     assert ask(server, "/metrics", Host="evil.example")[0] == 403
-    (server.folder / "status.json").write_text("{")
+    (tmp_path / "state" / "status.json").write_text("{")
     code, body, _ = ask(server, "/metrics")
     assert (code, "status.json" in body) == (503, True)
 
 
-@pytest.mark.parametrize("server", ["0123456789abcdef"], indirect=True)
-def test_a_token_is_required_where_there_is_one(server):
-    assert ask(server, "/metrics")[0] == 401
-    assert ask(server, "/metrics", Authorization="Bearer 0123456789abcdeX")[0] == 401
-    assert ask(server, "/metrics", Authorization="Bearer 0123456789abcdef")[0] == 200
+@pytest.mark.parametrize("server", [{"max_age": -1.0}], indirect=True)
+def test_a_federation_whose_last_round_is_too_old_is_not_healthy(server, monkeypatch):
+    from mabrfl.recording import status
+
+    monkeypatch.setattr(status, "strategy_is_running", lambda folder: True)
+    code, body, _ = ask(server, "/healthz")
+    assert (code, body.startswith("the last round was finished")) == (503, True)
+
+
+def test_the_page_of_a_federation_needs_a_token_where_metrics_need_none(server):
+    paths = ("/", "/live", "/story", "/../lock", "/status/x")
+    assert [ask(server, path)[0] for path in paths] == [401] * len(paths)
+    token = {"Authorization": f"Bearer {server.token.decode()}"}
+    assert [ask(server, path, **token)[0] for path in paths] == [200, 200, 404, 404, 404]
+    shown = json.loads(ask(server, "/live", **token)[1])
+    assert (shown["kind"], shown["done"], len(shown["clients"])) == ("federation", 1, len(NODES))
+    handle = quote(shown["clients"][0]["handle"])
+    assert "Accepted" in json.loads(ask(server, f"/story?client={handle}&round=1", **token)[1])["moment"][1]
+
+
+@pytest.mark.parametrize("server", [{"token": "0123456789abcdef"}], indirect=True)
+@pytest.mark.parametrize("path", ["/", "/live", "/story", "/metrics", "/healthz", "/status"])
+def test_every_route_needs_the_token_where_a_file_has_one(server, path):
+    assert ask(server, path)[0] == 401
+    assert ask(server, path, Authorization="Bearer 0123456789abcdeX")[0] == 401
+    assert ask(server, path, Authorization="Bearer 0123456789abcdef")[0] in (200, 404, 503)
+    assert ask(server, path, Host="proxy.example", Authorization="Bearer 0123456789abcdef")[0] in (200, 404, 503)
 
 
 def test_the_command_refuses_a_public_address_without_a_token_and_folders_of_others(tmp_path, capsys):

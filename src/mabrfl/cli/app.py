@@ -26,6 +26,7 @@ COMMANDS = {
         "explain:explain",
         "Say why clients were rejected, accepted or not invited, in sentences with the numbers.",
     ),
+    "watch": ("watch:watch", "Follow a run, a sweep or a Flower federation on a live page in the browser."),
     "demo": (
         "demo:demo",
         "Show MAB-RFL against FedAvg: embedded data, no network, 30 % attackers, well under 90 seconds.",
@@ -36,7 +37,7 @@ COMMANDS = {
     ),
     "audit": ("audit:app", "Check and read the audit of a Flower strategy."),
     "federation": ("federation:app", "Show the clients of a Flower strategy; ban, forgive, pin and rename them."),
-    "serve": ("serve:serve", "Serve the metrics of a Flower strategy for Prometheus, and its health."),
+    "serve": ("serve:serve", "Serve the metrics of a Flower strategy for Prometheus, its health, and a live page."),
     "data": ("data:app", "List, fetch and check the data sets."),
 }
 """Each sub-command: its function or group in ``mabrfl.cli``, and its line in ``mabrfl --help``."""

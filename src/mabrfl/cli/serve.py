@@ -1,20 +1,21 @@
-"""``mabrfl serve STATE``: metrics and the health of a federation over HTTP, for monitors on this machine."""
+"""``mabrfl serve STATE``: metrics, health and the live page of a federation over HTTP, for this machine."""
 
 from __future__ import annotations
 
-import hmac
 import json
+import secrets
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mabrfl.errors import ConfigError, OutputError, StateError
+from mabrfl.errors import ConfigError, StateError
 
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_SECONDS = 10.0
+if TYPE_CHECKING:
+    from mabrfl.live.local_server import Answer, LocalServer, Route
+
 _LEAST_TOKEN = 16
 
 
@@ -29,22 +30,43 @@ def serve(
         float, typer.Option(min=1, help="/healthz fails if the last round is older than this many seconds.")
     ] = 3600.0,
 ) -> None:
-    """Serve the metrics of a Flower strategy for Prometheus, and its health.
+    """Serve the metrics of a Flower strategy for Prometheus, its health, and a live page.
 
-    /metrics is for Prometheus, /healthz answers 200 or 503, /status is the status as JSON. Any other address than this
-    machine's own needs a token, and should be behind a proxy with TLS.
+    /metrics is for Prometheus, /healthz answers 200 or 503, /status is the status as JSON. The page needs a token:
+    that of --token-file, or one that is made now and printed. Any other address than this machine's own needs
+    --token-file, and should be behind a proxy with TLS.
     """
+    with make_server(place, host, port, _token(token_file), max_age) as server:
+        typer.echo(f"{server.address}/metrics")
+        shown = "TOKEN" if token_file is not None else server.token.decode()
+        typer.echo(f"{server.address}/?token={shown}")
+        server.serve_forever()
+
+
+def make_server(place: Path, host: str, port: int, token: str | None, max_age: float) -> LocalServer:
+    """Return the server. Without a token, metrics, health and status need none, and the page gets one of its own.
+
+    Raises
+    ------
+    StateError
+        If the folder is not that of a strategy.
+    ConfigError
+        If other machines could reach it without a token.
+    """
+    from mabrfl.live.federation_view import FederationView
+    from mabrfl.live.local_server import LOOPBACK, LocalServer
+    from mabrfl.live.routes import routes_of
+
     if not (place / "config.json").exists():
         raise StateError(f"{str(place)!r} is not the state_dir of a strategy: it has no config.json")
-    if host not in _LOOPBACK and token_file is None:
+    if host not in LOOPBACK and token is None:
         raise ConfigError(f"--host {host} can be reached from other machines: it needs --token-file")
-    try:
-        server = _Server((host, port), place.absolute(), _token(token_file), max_age)
-    except OSError as error:
-        raise OutputError(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    with server:
-        typer.echo(f"http://{host}:{server.server_port}/metrics")
-        server.serve_forever()
+    folder = place.absolute()
+    page, monitors = routes_of(FederationView(folder)), _monitors(folder, max_age)
+    if token is None:
+        return LocalServer(host, port, page, secrets.token_urlsafe(24), without_token=monitors)
+    # A proxy in front of it may have any name.
+    return LocalServer(host, port, {**page, **monitors}, token, any_name=True)
 
 
 def _token(file: Path | None) -> str | None:
@@ -58,76 +80,29 @@ def _token(file: Path | None) -> str | None:
     return token
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+def _monitors(folder: Path, max_age: float) -> dict[str, Route]:
+    """Return the routes for programs."""
+    from mabrfl.live.local_server import JSON, Answer
+    from mabrfl.recording import status as recorded
+    from mabrfl.recording.metrics import CONTENT_TYPE, prometheus_text
 
-    def __init__(self, address: tuple[str, int], folder: Path, token: str | None, max_age: float) -> None:
-        super().__init__(address, _Handler)
-        self.folder, self.token, self.max_age = folder, token, max_age
-        self.names = {address[0], *(_LOOPBACK if address[0] in _LOOPBACK else ())}
+    def metrics(_: Mapping[str, str]) -> Answer:
+        status, running = recorded.read_status(folder), recorded.strategy_is_running(folder)
+        return Answer(prometheus_text(status, now=time.time(), running=running), CONTENT_TYPE)
 
+    def status(_: Mapping[str, str]) -> Answer:
+        found, running = recorded.read_status(folder), recorded.strategy_is_running(folder)
+        age = None if found is None else time.time() - found.time
+        document = {"running": running, "age": age, "status": found and found.model_dump(mode="json")}
+        return Answer(json.dumps(document) + "\n", JSON)
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    timeout = _SECONDS
-    server_version, sys_version = "mabrfl", ""
+    def health(_: Mapping[str, str]) -> Answer:
+        found = recorded.read_status(folder)
+        if not recorded.strategy_is_running(folder):
+            return Answer("no strategy is running\n", code=503)
+        age = 0.0 if found is None else time.time() - found.time
+        if age > max_age:
+            return Answer(f"the last round was finished {age:.0f} s ago\n", code=503)
+        return Answer("ok\n")
 
-    def do_GET(self) -> None:
-        refused = self._refused()
-        if refused is not None:
-            self._answer(*refused)
-            return
-        try:
-            self._answer(*self._content(self.path.partition("?")[0]))
-        except StateError as error:
-            self._answer(503, f"{error}\n")
-
-    do_HEAD = do_GET  # noqa: N815 (as above)
-
-    def _refused(self) -> tuple[int, str] | None:
-        """Refuse names that a web page could use to reach this server through a browser, and wrong tokens."""
-        host = self.headers.get("Host", "").rsplit(":", 1)[0].strip("[]")
-        if host not in self.server.names and self.server.token is None:
-            return 403, "unknown host\n"
-        sent = self.headers.get("Authorization", "").removeprefix("Bearer ").encode("utf-8", "replace")
-        if self.server.token is not None and not hmac.compare_digest(sent, self.server.token.encode()):
-            return 401, "a token is needed\n"
-        return None
-
-    def _content(self, path: str) -> tuple[int, str, str] | tuple[int, str]:
-        from mabrfl.recording.metrics import CONTENT_TYPE, prometheus_text
-        from mabrfl.recording.status import read_status, strategy_is_running
-
-        folder = self.server.folder
-        if path not in ("/metrics", "/healthz", "/status"):
-            return 404, "there are /metrics, /healthz and /status\n"
-        status, running = read_status(folder), strategy_is_running(folder)
-        if path == "/metrics":
-            return 200, prometheus_text(status, now=time.time(), running=running), CONTENT_TYPE
-        age = None if status is None else time.time() - status.time
-        if path == "/status":
-            document = {"running": running, "age": age, "status": status and status.model_dump(mode="json")}
-            return 200, json.dumps(document) + "\n", "application/json"
-        if not running:
-            return 503, "no strategy is running\n"
-        if age is not None and age > self.server.max_age:
-            return 503, f"the last round was finished {age:.0f} s ago\n"
-        return 200, "ok\n"
-
-    def _answer(self, code: int, text: str, kind: str = "text/plain; charset=utf-8") -> None:
-        data = text.encode("utf-8", "replace")
-        self.send_response(code)
-        for name, value in (
-            ("Content-Type", kind),
-            ("Content-Length", str(len(data))),
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-            *([("WWW-Authenticate", "Bearer")] if code == 401 else []),
-        ):
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the name in the library)
-        """Log nothing: a scrape every few seconds is no news."""
+    return {"/metrics": metrics, "/status": status, "/healthz": health}

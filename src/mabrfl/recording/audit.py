@@ -31,6 +31,7 @@ __all__ = [
     "AuditHistory",
     "AuditLog",
     "AuditReport",
+    "checked_line",
     "read_audit",
     "safe_text",
     "valid_rows",
@@ -227,7 +228,7 @@ def verify(
     for number, (file, line) in enumerate(audit_lines(present), start=1):
         if stop is not None and rows >= stop:
             break
-        row = _checked(line, number, last)
+        row = checked_line(line, number, last)
         if file == present and not size:
             first = number
         if isinstance(row, str):
@@ -258,15 +259,15 @@ def read_audit(path: Path | str) -> Iterator[dict[str, Any]]:
     """
     last = START
     for number, (file, line) in enumerate(audit_lines(Path(path)), start=1):
-        row = _checked(line, number, last)
+        row = checked_line(line, number, last)
         if isinstance(row, str):
             raise StateError(f"{shown(file)} line {number}: {row}")
         last = row["sha256"]
         yield row
 
 
-def _checked(line: bytes, number: int, last: str) -> dict[str, Any] | str:
-    """Return a line's row, or its problem in words."""
+def checked_line(line: bytes, number: int, last: str) -> dict[str, Any] | str:
+    """Return the row of a line of an audit, given its number and the hash of the line before it; or its problem."""
     if not line.endswith(b"\n"):
         return "cut off in the middle of writing"
     try:

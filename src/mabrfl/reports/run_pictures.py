@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl.errors import extra_needed
+from mabrfl.recording.client_states import STATES, states_in
 from mabrfl.recording.record import RoundRecord
 from mabrfl.reports.drawing import ATTACKER, DASHES, HONEST, LINES, bare_axes, percent_axis, save, whole_rounds
 from mabrfl.rng import ClientId
@@ -27,19 +28,9 @@ with extra_needed("a picture"):
 
 __all__ = ["accuracy_figure", "clients_figure", "save"]
 
-# Shades differ in lightness too, so that the map survives grey printing.
-_STATES: Mapping[str, tuple[str, str]] = {
-    "absent": ("not selected", "#F2F2F2"),
-    "silent": ("selected, sent nothing", "#BDBDBD"),
-    "accepted": ("accepted", "#8CC5E8"),
-    "sybil": ("rejected: sybil", "#D55E00"),
-    "outlier": ("rejected: outlier", "#8B2F7B"),
-    "malformed": ("rejected: malformed", "#111111"),
-    "otherwise": ("rejected otherwise", "#E6B800"),
-}
 _LEGEND, _TITLE = 28, 80
 """Characters in a line of the legend, and of the title, of the picture of accuracies."""
-_CODES = {state: code for code, state in enumerate(_STATES)}
+_CODES = {state: code for code, state in enumerate(STATES)}
 _GROUPS_WIDTH = 0.85
 _MARGINS = (3.4, 1.1)
 _MANY_CELLS = 2000
@@ -153,16 +144,14 @@ def _states(records: Sequence[RoundRecord], rows: Sequence[ClientId]) -> NDArray
     place = {client: row for row, client in enumerate(rows)}
     states = np.full((len(rows), len(records)), _CODES["absent"])
     for column, record in enumerate(records):
-        for client in record.selected:
-            states[place[client], column] = _CODES["silent"]
-        for client, verdict in record.verdicts.items():
-            states[place[client], column] = _CODES[verdict.reason if verdict.reason in _STATES else "otherwise"]
+        for client, state in states_in(record).items():
+            states[place[client], column] = _CODES[state]
     return states
 
 
 def _draw_states(axes: Axes, states: NDArray[np.int_], rounds: Sequence[int]) -> None:
     num_rows, num_columns = states.shape
-    colours = ListedColormap([colour for _, colour in _STATES.values()])
+    colours = ListedColormap([colour for _, colour in STATES.values()])
     gap = 0.6 if num_columns <= 60 else 0.25
     if states.size:
         left = rounds[0] - 0.5
@@ -173,7 +162,7 @@ def _draw_states(axes: Axes, states: NDArray[np.int_], rounds: Sequence[int]) ->
             states,
             cmap=colours,
             vmin=-0.5,
-            vmax=len(_STATES) - 0.5,
+            vmax=len(STATES) - 0.5,
             edgecolors="white",
             linewidth=gap,
             rasterized=states.size > _MANY_CELLS,
@@ -216,8 +205,8 @@ def _plural(count: int) -> str:
 def _legend(records: Sequence[RoundRecord]) -> list[Patch]:
     silent = any(set(record.selected) - set(record.verdicts) for record in records)
     seldom = {"silent": silent, "otherwise": any(record.otherwise_rejected for record in records)}
-    shown = [state for state in _STATES if seldom.get(state, True)]
+    shown = [state for state in STATES if seldom.get(state, True)]
     return [
         Patch(facecolor=colour, edgecolor="#999999", linewidth=0.5, label=label)
-        for label, colour in (_STATES[state] for state in shown)
+        for label, colour in (STATES[state] for state in shown)
     ]
