@@ -143,6 +143,7 @@ PAIRS: tuple[Pair, ...] = (
         note="each of their steps multiplies the weights of the last one: they end at one of the updates",
     ),
     Pair("centered-clip", "blades: Centeredclipping", 50, options={**_CENTRE, "num_iterations": 5}),
+    Pair("clipped-clustering", "blades: Clippedclustering", 50, options={"linkage": "complete"}),
     Pair(_MEAN, "qora-fl: fedavg", 50),
     Pair("median", "qora-fl: median", 50),
     Pair("trimmed-mean", "qora-fl: trimmed_mean", 50),

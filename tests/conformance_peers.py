@@ -225,6 +225,13 @@ def blades_rules() -> dict[str, Rule]:
     folder = Path(str(sys.modules["blades"].__path__[0])) / "aggregators"
     sys.modules["blades.aggregators"].__path__ = [str(folder)]
 
+    # What it imports from older releases of torch and scikit-learn: a module of the first, a name of the second.
+    sys.modules["torch._six"] = types.ModuleType("torch._six")
+    vars(sys.modules["torch._six"])["inf"] = math.inf
+    clusters: Any = importlib.import_module("sklearn.cluster")
+    own = clusters.AgglomerativeClustering
+    clusters.AgglomerativeClustering = lambda affinity, **options: own(metric=affinity, **options)
+
     def module(name: str) -> Any:
         return importlib.import_module(f"blades.aggregators.{name}")
 
@@ -242,6 +249,7 @@ def blades_rules() -> dict[str, Rule]:
         "Krum": call(lambda n, f: module("krum").Krum(num_clients=n, num_byzantine=f)),
         "Geomed": call(lambda n, f: module("geomed").Geomed()),
         "Centeredclipping": clipped,
+        "Clippedclustering": call(lambda n, f: module("clippedclustering").Clippedclustering()),
     }
 
 
