@@ -54,7 +54,7 @@ def test_a_run_whose_attackers_are_a_share_here_and_a_number_there_is_one_seed()
     assert (entry.mean, entry.deviation, entry.seeds, entry.planned) == (97.07, None, 1, 1)
     text = markdown([only(twice)])
     assert "one seed." in text
-    assert "1 of 1 runs done." in text
+    assert "runs done" not in text, "nothing is missing"
 
 
 def test_of_two_cells_of_one_seed_the_finished_one_counts_then_the_one_with_more_rounds() -> None:
@@ -89,7 +89,7 @@ def test_the_number_of_seeds_is_said_where_it_differs() -> None:
     assert "the number of seeds in brackets; one seed where there is no ±" in text
 
 
-def test_best_and_second_best_are_marked_and_fedavg_is_not_ranked() -> None:
+def test_best_and_second_best_are_marked_and_fedavg_is_ranked_too() -> None:
     cells = [
         make_cell(80.0, defense="krum", **LIE),
         make_cell(90.0, defense="median", **LIE),
@@ -97,20 +97,44 @@ def test_best_and_second_best_are_marked_and_fedavg_is_not_ranked() -> None:
         make_cell(99.0, defense="fedavg", **LIE),
     ]
     marks = {label: entry.mark for label, entry in entries(cells).items()}
-    assert marks == {"Krum": "", "Median": "second", "MAB-RFL paper": "best", "FedAvg": ""}
+    assert marks == {"Krum": "", "Median": "", "MAB-RFL paper": "second", "FedAvg": "best"}
+    assert all(Column("fedavg", "paper", name).ranked for name in ("all", "uniform", "acs"))
+    assert "not ranked" not in markdown([only(cells)])
 
 
-def test_fedavg_is_the_baseline_with_any_selector() -> None:
-    assert not any(Column("fedavg", "paper", name).ranked for name in ("all", "uniform", "acs"))
-    assert Column("krum", "paper", "acs").ranked
-    cells = [make_cell(90.0, defense="fedavg", selector=selector, **LIE) for selector in ("all", "uniform", "acs")]
+def test_what_is_within_the_deviation_ties_with_the_best() -> None:
+    # Means 96, 95.5, 93 and 92 with deviations 1, 0, 3 and 0.
+    finals = {"krum": (95.0, 96.0, 97.0), "median": (95.5,) * 3, "faba": (90.0, 93.0, 96.0), "dnc": (92.0,) * 3}
+    cells = [
+        make_cell(final, defense=defense, seed=seed, **LIE)
+        for defense, own in finals.items()
+        for seed, final in enumerate(own)
+    ]
+    marks = {label: entry.mark for label, entry in entries(cells).items()}
+    assert marks == {"Krum": "best", "Median": "tie", "FABA": "tie", "DnC": "second"}
     text = markdown([only(cells)])
-    assert "**" not in body(text)[0][4]
-    assert "best of the row" not in text
-    ours = [make_cell(97.0, defense="mab-rfl", **LIE)]
-    others = [*ours, make_cell(90.0, defense="krum", **LIE)]
-    assert "second best; not ranked: FedAvg, FedAvg + ACS, FedAvg + uniform." in markdown([only([*cells, *others])])
-    assert "not ranked" not in markdown([only(others)])
+    assert [cell.count("**") for cell in body(text)[0][2:]] == [0, 2, 2, 2]
+    assert "Bold: best of the row, and what ties with it: no further away than the larger one of the two" in text
+    assert "italics: best of the others." in text
+    assert r"\textbf{95.50 $\pm$ 0.00}" in latex([only(cells)])
+    assert [line["mark"] for line in csv.DictReader(io.StringIO(as_csv([only(cells)])))] == [
+        "second",
+        "tie",
+        "best",
+        "tie",
+    ]
+    # One seed has no deviation: only equal figures tie.
+    assert {entry.mark for entry in entries(cells[::3]).values()} == {"best", "second", ""}
+    assert {entry.mark for entry in only(cells, marks=False).entries.values()} == {""}
+
+
+def test_a_caption_has_no_remark_on_what_is_missing_once_nothing_is() -> None:
+    text = markdown([only([make_cell(97.0, defense="krum", **LIE), make_cell(96.0, defense="median", **LIE)])])
+    for word in ("dash", "begun", "failed", "empty", "runs done", "not run"):
+        assert word not in text
+    partly = markdown([only([make_cell(97.0, defense="krum", **LIE), make_cell(status="missing", defense="krum")])])
+    assert "A dash: not run yet." in partly
+    assert "1 of 2 runs done." in partly
 
 
 def sampled(way: str, selector: str, final: float = 90.0, **settings: Any) -> Cell:
@@ -170,10 +194,9 @@ def test_a_row_of_which_a_ranked_defense_is_not_run_yet_has_no_best_and_the_tabl
         cells = [*lie, make_cell(status=status, defense="faba", **LIE)]
         assert {entry.mark for entry in entries(cells).values()} == {""}
         assert told in markdown([only(cells)])
-    # FedAvg is not ranked, a failed run is over, and what is not planned is not waited for.
-    settled = [make_cell(status="missing", defense="fedavg", **LIE), make_cell(status="failed", defense="faba", **LIE)]
-    cells = [*lie, *settled, make_cell(90.0, defense="dnc")]
-    assert [entry.mark for entry in entries(cells).values()] == ["", "", "best", "second", ""]
+    # A failed run is over, and what is not planned is not waited for.
+    cells = [*lie, make_cell(status="failed", defense="faba", **LIE), make_cell(90.0, defense="dnc")]
+    assert [entry.mark for entry in entries(cells).values()] == ["", "", "best", "second"]
     assert told not in markdown([only(cells)])
 
 
@@ -255,7 +278,7 @@ def test_a_run_that_ended_without_a_number_is_not_done_in_any_sentence_and_the_l
     text = markdown([only(cells)])
     assert "(2 of 3, 1 failed)" in body(text)[0][2]
     assert "2 of 3 runs done, 1 failed." in text
-    assert "failed: ended by an error, or without a number" in text
+    assert "Failed: ended by an error, or without a number" in text
     assert "failed" not in markdown([only(cells[:2])])
 
 

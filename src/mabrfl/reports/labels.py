@@ -111,12 +111,8 @@ class Column:
 
     @property
     def ranked(self) -> bool:
-        """Whether the column competes.
-
-        FedAvg is the baseline without a defense, which the paper does not rank. It is not ranked with another selector
-        either: it could be marked as the best beside an unranked FedAvg that is better.
-        """
-        return not self.entry.baseline
+        """Whether the column competes: every defense does, FedAvg too, but ways of sampling do not."""
+        return not self.sampling
 
     @property
     def label(self) -> str:

@@ -22,7 +22,7 @@ from mabrfl.reports.text_tables import (
 
 
 def markdown(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False) -> str:
-    """Return tables in Markdown, as GitHub and others show them; best in bold, second best in italics.
+    """Return tables in Markdown, as GitHub and others show them; best and ties in bold, second best in italics.
 
     Parameters
     ----------
@@ -68,7 +68,11 @@ def legend(table: Table, *, compare: bool, best: str = "Bold", second: str = "it
     """
     columns = table.grid.columns
     ranked = sum(column.ranked for column in columns)
-    parts = [f"{best}: best of the row; {second}: second best"] if ranked > 1 and table.marked else []
+    entries = table.entries.values()
+    marks = {entry.mark for entry in entries}
+    ties = ", and what ties with it: no further away than the larger one of the two deviations"
+    after = f"{second}: {'best of the others' if 'tie' in marks else 'second best'}"
+    parts = [f"{best}: best of the row{ties if 'tie' in marks else ''}; {after}"] if ranked > 1 and table.marked else []
     if parts and ranked < len(columns):
         others = dict.fromkeys(replace(column, variant="").label for column in columns if not column.ranked)
         parts.append(f"not ranked: {', '.join(others)}")
@@ -81,12 +85,19 @@ def legend(table: Table, *, compare: bool, best: str = "Bold", second: str = "it
         )
     sentences = ["; ".join(parts)] if parts else []
     sentences += ["Below ours: the paper's figure and the difference in points"] if compare else []
-    words = ["A dash: not run yet", BEGUN_NOTE, *([FAILED_NOTE] if table.failures else [])]
-    return ". ".join([*sentences, f"{'; '.join(words)}; empty: not part of the experiment."])
+    found = {entry.status for entry in entries}
+    words = [
+        *(["a dash: not run yet"] if "missing" in found else []),
+        *([BEGUN_NOTE] if "running" in found else []),
+        *([FAILED_NOTE] if table.failures else []),
+        *(["empty: not part of the experiment"] if "unplanned" in found else []),
+    ]
+    sentences += ["; ".join([words[0][0].upper() + words[0][1:], *words[1:]])] if words else []
+    return "".join(f"{sentence}. " for sentence in sentences).rstrip()
 
 
 def _markdown_entry(table: Table, entry: TableEntry, compare: bool) -> str:
-    around = {"best": "**", "second": "*", "": ""}[entry.mark]
+    around = {"best": "**", "tie": "**", "second": "*", "": ""}[entry.mark]
     text = f"{around}{entry_text(entry, table.seed_counts)}{around}"
     below = difference_text(entry) if compare else ""
     return f"{text}<br>{below}" if below else text
@@ -144,7 +155,7 @@ def rank_text(ranking: Ranking, column: Column) -> str:
 
 
 def latex(tables: Sequence[Table], *, compare: bool = True, ranks: bool = False) -> str:
-    """Return tables in LaTeX; best in bold, second best underlined. A comment says which packages they need.
+    """Return tables in LaTeX; best and ties in bold, second best underlined. A comment says which packages they need.
 
     See :func:`markdown` for the parameters.
     """
@@ -176,7 +187,7 @@ def _latex_table(table: Table, compare: bool) -> str:
 
 def _latex_entry(table: Table, entry: TableEntry) -> str:
     text = escape_latex(entry_text(entry, table.seed_counts))
-    command = {"best": r"\textbf", "second": r"\underline", "": ""}[entry.mark]
+    command = {"best": r"\textbf", "tie": r"\textbf", "second": r"\underline", "": ""}[entry.mark]
     return f"{command}{{{text}}}" if command else text
 
 

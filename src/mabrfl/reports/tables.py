@@ -22,7 +22,7 @@ METRICS: Mapping[str, str] = {
     "attack_success": "attack success (%): examples of the attack's goal that the final model classifies as the attack "
     "wants; lower is better",
 }
-Mark = Literal["", "best", "second"]
+Mark = Literal["", "best", "tie", "second"]
 _DECIMALS = 2
 _NOT_DONE: tuple[Status, ...] = ("failed", "running")
 """Counted in the notes besides the runs that are done."""
@@ -46,7 +46,8 @@ class TableEntry:
     paper
         The paper's figure, if it has one.
     mark
-        Whether this is the best or the second best defense of its row; no marks as long as one is not run.
+        Whether this is the best defense of its row, ties with the best (the difference is no larger than the larger one
+        of their deviations), or is the best of the others; no marks as long as one is not run.
     marked_by
         The mean over the seeds that all ranked defenses of the row have, by which they are marked; None if it reads as
         ``mean`` does.
@@ -121,7 +122,11 @@ class Table:
             notes.append(
                 f"The paper's figures are from its Table 1 ({table.model}, {rounds} rounds, seeds not stated)."
             )
-        return [*notes, self._progress()]
+        return [*notes, *([] if self._is_complete else [self._progress()])]
+
+    @property
+    def _is_complete(self) -> bool:
+        return all(outcome(cell, self.metric) == "done" for cell in self.grid.cells)
 
     def _over_seeds(self) -> str:
         several = {count for count in self.seed_counts if count > 1}
@@ -182,8 +187,9 @@ def _table(grid: Grid, metric: Metric, marked: bool) -> Table:
             for column in grid.columns
         }
         ranked = {column: entry for column, entry in plain.items() if column.ranked}
-        fair = fair_means(grid, row, list(ranked), metric) if marked and _is_run(ranked.values()) else {}
-        marks = _marks(fair, lowest_first=metric == "attack_success")
+        values = _fair_values(grid, row, list(ranked), metric) if marked and _is_run(ranked.values()) else {}
+        fair = {column: statistics.fmean(own) for column, own in values.items()}
+        marks = _marks(values, lowest_first=metric == "attack_success")
         for column, entry in plain.items():
             mark, mean = marks.get(column, ""), fair.get(column) if marks else None
             entries[row, column] = replace(entry, mark=mark, marked_by=_unless_shown(mean, entry.mean))
@@ -202,6 +208,12 @@ def fair_means(grid: Grid, row: Row, columns: Sequence[Column], metric: Metric) 
     Seeds differ by more than defenses do: the mean of three seeds and the figure of one do not compare. Where no seed
     is common to all, each has the mean over its own.
     """
+    values = _fair_values(grid, row, columns, metric)
+    return {column: statistics.fmean(own) for column, own in values.items()}
+
+
+def _fair_values(grid: Grid, row: Row, columns: Sequence[Column], metric: Metric) -> dict[Column, list[float]]:
+    """Return the figures by which defenses compare: those of the seeds that all of them have."""
     by_seed = {
         column: {
             int(cell.config["seed"]): value
@@ -213,7 +225,7 @@ def fair_means(grid: Grid, row: Row, columns: Sequence[Column], metric: Metric) 
     by_seed = {column: values for column, values in by_seed.items() if values}
     common = set.intersection(*map(set, by_seed.values())) if by_seed else set()
     return {
-        column: statistics.fmean(value for seed, value in values.items() if seed in common or not common)
+        column: [value for seed, value in values.items() if seed in common or not common]
         for column, values in by_seed.items()
     }
 
@@ -246,14 +258,19 @@ def _is_run(entries: Iterable[TableEntry]) -> bool:
     return not any(entry.status in ("running", "missing") for entry in entries)
 
 
-def _marks(means: Mapping[Column, float], *, lowest_first: bool = False) -> dict[Column, Mark]:
-    """Mark the best and the second best; equal texts have equal marks."""
-    read = {column: shown(mean) for column, mean in means.items()}
-    distinct = sorted(set(read.values()), reverse=not lowest_first)
-    if len(read) < 2:
+def _marks(values: Mapping[Column, Sequence[float]], *, lowest_first: bool = False) -> dict[Column, Mark]:
+    """Mark the best, what ties with it, and the best of the others; equal texts have equal marks."""
+    if len(values) < 2:
         return {}
-    marks: dict[float, Mark] = dict(zip(distinct, ("best", "second"), strict=False))
-    return {column: marks.get(value, "") for column, value in read.items()}
+    first = min if lowest_first else max
+    read = {column: shown(statistics.fmean(own)) for column, own in values.items()}
+    spread = {column: statistics.stdev(own) if len(own) > 1 else 0.0 for column, own in values.items()}
+    best = first(read.values())
+    reach = max(spread[column] for column, value in read.items() if value == best)
+    tied = {column for column, value in read.items() if abs(value - best) <= max(reach, spread[column])}
+    second = first((value for column, value in read.items() if column not in tied), default=None)
+    marks: dict[Column, Mark] = {column: "second" if value == second else "" for column, value in read.items()}
+    return marks | {column: "best" if read[column] == best else "tie" for column in tied}
 
 
 def shown(value: float) -> float:
