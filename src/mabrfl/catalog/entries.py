@@ -94,6 +94,10 @@ _DEFENSES: Mapping[str, Entry] = {
     "noisy-norm-bound": Entry(target="mabrfl.aggregation.noisy_bound:NoisyNormBound", label="Norm bound + noise"),
     "flame": Entry(target="mabrfl.aggregation.flame:FLAME", label="FLAME", needs=("model",)),
     "signguard": Entry(target="mabrfl.aggregation.signguard:SignGuard", label="SignGuard"),
+    "sign-majority": Entry(target="mabrfl.aggregation.sign_majority:SignMajority", label="Sign majority"),
+    "clipped-clustering": Entry(
+        target="mabrfl.aggregation.clipped_clustering:ClippedClustering", label="Clipped clustering"
+    ),
     "rflbat": Entry(target="mabrfl.aggregation.rflbat:RFLBAT", label="RFLBAT"),
     "lasa": Entry(target="mabrfl.aggregation.lasa:LASA", label="LASA", needs=("layers",)),
     "alignins": Entry(target="mabrfl.aggregation.alignins:AlignIns", label="AlignIns", needs=("model",)),
