@@ -167,7 +167,12 @@ def test_attacks_reach_neither_torch_nor_the_defense(module):
 
 @pytest.mark.parametrize("module", [name for name in sources() if not within(name, ["mabrfl.flower"])])
 def test_only_the_adapter_knows_flower(module):
-    assert [name for name in import_graph()[module] if within(name, ["flwr", "ray", "mabrfl.flower"])] == []
+    assert [name for name in import_graph()[module] if within(name, ["flwr", "mabrfl.flower"])] == []
+
+
+@pytest.mark.parametrize("module", [name for name in sources() if name != "mabrfl.sweeps.ray_cluster"])
+def test_one_module_knows_ray(module):
+    assert [name for name in import_graph()[module] if within(name, ["ray"])] == []
 
 
 @pytest.mark.parametrize("module", [name for name in sources() if name != "mabrfl.nvflare.components"])

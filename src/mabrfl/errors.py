@@ -21,7 +21,7 @@ EXTRAS = {
     "mlflow": ("MLflow", "mlflow"),
     "wandb": ("Weights & Biases", "wandb"),
     "flwr": ("Flower", "flower"),
-    "ray": ("Ray", "simulation"),
+    "ray": ("Ray", "ray"),
     "nvflare": ("NVFlare", "nvflare"),
 }
 """Optional modules: the name of each package, and the extra of ``pip install 'mabrfl[...]'`` that installs it."""

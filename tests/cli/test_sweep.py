@@ -53,6 +53,23 @@ def call(mabrfl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: 
     return partial(mabrfl, "sweep", "tiny.toml", "--jobs", "2", "--workers", "1")
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--launcher", "rya"], "--launcher: unknown 'rya'; did you mean 'ray'?"),
+        (["--address", "head:6379"], "--address is for --launcher ray"),
+        (["--cpus", "2", "--launcher", "local"], "--cpus is for --launcher ray"),
+        (["--launcher", "ray", "--address", "ray://head:10001"], "is for Ray's client"),
+        (["--launcher", "ray", "--cpus", "0", "--plan"], "CPUs must be above 0, and at most 4096; got 0"),
+    ],
+)
+def test_a_cluster_that_makes_no_sense_is_refused(call: Callable[..., Any], options: list[str], said: str) -> None:
+    ended = call(*options)
+    assert ended.code in (2, 3)
+    assert said in " ".join(ended.err.replace("│", " ").split())
+    assert not Path("runs").exists()
+
+
 @pytest.fixture(scope="module")
 def finished_half(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of the sweep with its cells of seed 0 done."""

@@ -11,6 +11,7 @@ from flower_wire import WireGrid
 from mabrfl.flower import MabRflStrategy, RobustStrategy
 from mabrfl.recording.audit import read_audit
 from mabrfl.updates import Outcome, Verdict
+from mabrfl.vectors import SLICE
 
 GRIDS = [MemoryGrid, WireGrid]
 NODES = range(1, 11)
@@ -93,6 +94,41 @@ def test_a_payload_in_fortran_order_is_as_good_as_any():
     _, result = run(with_bad(turned))
     _, plain = run({node: honest(node) for node in NODES})
     assert np.array_equal(flat(result.arrays), flat(plain.arrays))
+
+
+def test_a_payload_in_the_newer_format_of_numpy_is_as_good_as_any():
+    def newer(message, reply):
+        import io
+
+        file, array = io.BytesIO(), reply.content.array_records["arrays"]["a.weight"]
+        np.lib.format.write_array(file, array.numpy(), version=(2, 0))
+        array.data = file.getvalue()
+        return reply
+
+    _, result = run(with_bad(newer))
+    _, plain = run({node: honest(node) for node in NODES})
+    assert np.array_equal(flat(result.arrays), flat(plain.arrays))
+
+
+def test_a_model_that_begins_with_zeros_is_a_model_and_one_of_zeros_is_none():
+    from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+
+    from mabrfl.flower.problems import Problem
+    from mabrfl.flower.reply_checks import ReplyChecker
+    from mabrfl.flower.schema import ModelSchema
+
+    weights = np.zeros(3 * SLICE, np.float32)
+    checker = ReplyChecker(ModelSchema.of(ArrayRecord({"w": Array(weights + 1)})), "arrays", "num-examples", 1e-3)
+
+    def checked():
+        metrics = MetricRecord({"num-examples": 1})
+        return checker.check(RecordDict({"arrays": ArrayRecord({"w": Array(weights)}), "metrics": metrics}))
+
+    zeros = checked()
+    assert isinstance(zeros, Problem)
+    assert zeros.reason == "zero"
+    weights[-1] = 1
+    assert not isinstance(checked(), Problem)
 
 
 def test_a_bomb_takes_no_memory(tmp_path):

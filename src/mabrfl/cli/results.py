@@ -114,7 +114,8 @@ def table(
         ),
     ] = "final_accuracy",
     marks: Annotated[
-        bool, typer.Option("--marks/--no-marks", help="Mark the best of each row, its ties, and the second.")
+        bool,
+        typer.Option("--marks/--no-marks", help="Mark the best of each row, its ties, and the best of the others."),
     ] = True,
     compare: Annotated[
         bool, typer.Option("--compare/--no-compare", help="The paper's own figures below ours, with the difference.")

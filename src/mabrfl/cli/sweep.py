@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import typer
@@ -44,10 +45,14 @@ from mabrfl.sweeps.stale import code_notes
 from mabrfl.sweeps.sweep_file import Sweep, load_sweep
 from mabrfl.sweeps.sweep_progress import SweepProgress
 
+if TYPE_CHECKING:
+    from mabrfl.sweeps.ray_cluster import RayCluster
+
 _STYLES = {"done": "green", "failed": "red", "running": "yellow", "missing": "dim"}
 _WORDS = {"done": "done", "failed": "failed", "running": "begun", "missing": "to do"}
 _RERUN: Mapping[str, Rerun] = {"failed": "failed", "stale": "stale"}
-_WHAT, _HOW = "What to run", "How"
+_LAUNCHERS = ("local", "ray")
+_WHAT, _HOW, _CLUSTER = "What to run", "How", "Where"
 
 
 def sweep(  # the options document themselves
@@ -117,6 +122,32 @@ def sweep(  # the options document themselves
         list[str] | None,
         typer.Option(metavar="NAME", help="tensorboard, mlflow or wandb, each cell by itself.", rich_help_panel=_HOW),
     ] = None,
+    launcher: Annotated[
+        str,
+        typer.Option(
+            metavar="local|ray", help="On this machine, or on an existing Ray cluster.", rich_help_panel=_CLUSTER
+        ),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Of the Ray cluster (default: RAY_ADDRESS, or the cluster of this machine).",
+            rich_help_panel=_CLUSTER,
+        ),
+    ] = None,
+    cpus: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="CPUs that Ray sets aside for a cell (default: 1).", rich_help_panel=_CLUSTER
+        ),
+    ] = None,
+    gpus: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="GPUs that Ray sets aside for a cell (default: none).", rich_help_panel=_CLUSTER
+        ),
+    ] = None,
 ) -> None:
     """Run every cell of a sweep that is not done yet.
 
@@ -128,6 +159,10 @@ def sweep(  # the options document themselves
     """
     if checkpoint_every < 0:
         raise click.UsageError(f"--checkpoint-every takes a number of rounds, or 0 for none; got {checkpoint_every}")
+    on_cluster = one_of("--launcher", launcher, _LAUNCHERS) == "ray"
+    given = {"--address": address, "--cpus": cpus, "--gpus": gpus}
+    if not on_cluster and (others := [name for name, value in given.items() if value is not None]):
+        raise click.UsageError(f"{others[0]} is for --launcher ray")
     run_again = [_RERUN[one_of("--rerun", word, list(_RERUN))] for word in rerun or ()]
     wanted = load_sweep(file)
     results = out or Path("runs") / wanted.name
@@ -137,6 +172,8 @@ def sweep(  # the options document themselves
         refuse_foreign_folder(results)
         _say(console, f"note: {damage}", "yellow")
     if plan:
+        with _cluster(given, on_cluster=on_cluster) as cluster:
+            sharing = None if cluster is None else cluster.sharing(jobs, workers)
         show_plan(
             console,
             wanted,
@@ -147,6 +184,7 @@ def sweep(  # the options document themselves
             time_budget=time_budget,
             jobs=jobs,
             workers=workers,
+            sharing=sharing,
         )
         return
     require("torch", "the simulator")
@@ -163,11 +201,13 @@ def sweep(  # the options document themselves
             "--checkpoint-every": checkpoint_every if checkpoint_every != 1 else None,
             "--observe": observe,
             "--track": track,
+            "--launcher": launcher if on_cluster else None,
+            **given,
         },
     )
     monitor = monitor_for(wanted.name, console)
     try:
-        with monitor:
+        with _cluster(given, on_cluster=on_cluster) as cluster, monitor:
             progress = run_sweep(
                 wanted,
                 results,
@@ -180,6 +220,8 @@ def sweep(  # the options document themselves
                 checkpoint_every=checkpoint_every,
                 observers=[*(observe or ()), *trackers],
                 monitor=monitor,
+                launcher=cluster,
+                sharing=None if cluster is None else cluster.sharing(jobs, workers),
                 arguments=sys.argv[1:],
             )
     except (KeyboardInterrupt, Stopped):
@@ -188,6 +230,19 @@ def sweep(  # the options document themselves
     except DiskError as error:
         raise DiskError(f"{error}; no cell has failed by that: make room, and go on with: {again}") from error
     show_end(console, progress, results, again)
+
+
+@contextmanager
+def _cluster(given: Mapping[str, Any], *, on_cluster: bool) -> Iterator[RayCluster | None]:
+    """Connect to the Ray cluster, if the sweep runs on one."""
+    if not on_cluster:
+        yield None
+        return
+    from mabrfl.sweeps.ray_cluster import RayCluster
+
+    cpus, gpus = given["--cpus"], given["--gpus"]
+    with RayCluster(given["--address"], cpus=1.0 if cpus is None else cpus, gpus=gpus or 0.0) as cluster:
+        yield cluster
 
 
 def _command(file: Path, options: Mapping[str, Any]) -> str:
@@ -231,6 +286,7 @@ def show_plan(
     time_budget: float | None = None,
     jobs: int | None = None,
     workers: int | None = None,
+    sharing: Sharing | None = None,
 ) -> None:
     """Print where every cell stands once those of other results are adopted, what changed, and the time."""
     refuse_foreign_folder(results)
@@ -246,7 +302,7 @@ def show_plan(
     to_run = {entry.cell.key for entry in left}
     changed = {key: why for key, why in changes(before, sweep.cells).items() if key in to_run}
     # As the sweep itself decides, but for the memory of large models: to measure them takes longer than a plan should.
-    sharing = share_machine([entry.cell.config for entry in left], jobs=jobs, workers=workers)
+    sharing = sharing or share_machine([entry.cell.config for entry in left], jobs=jobs, workers=workers)
     table = Table(header_style="bold")
     for column, justify in (("cell", "left"), ("status", "left"), ("rounds", "right"), ("time", "right"), ("", "left")):
         table.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]

@@ -59,7 +59,7 @@ def unpack(replies: list[MatchedReply], model: GlobalModel, checker: ReplyChecke
     batch.matrix = np.empty((len(batch.clients), checker.schema.dimension), checker.schema.dtype)
     for row, client in zip(batch.matrix, batch.clients, strict=True):
         k = position[client]
-        result = _checked(replies[k], checker)
+        result = _checked(replies[k], checker, row)
         problem = result if isinstance(result, Problem) else None
         replies[k] = replace(replies[k], content=None, checked=None, problem=problem)
         batch.good.append(problem is None)
@@ -78,14 +78,14 @@ def _has_row(reply: MatchedReply) -> bool:
     return reply.client is not None and (reply.problem is None or reply.problem.blamed)
 
 
-def _checked(reply: MatchedReply, checker: ReplyChecker) -> CheckResult:
+def _checked(reply: MatchedReply, checker: ReplyChecker, row: Floats) -> CheckResult:
     if reply.problem is not None:
         return reply.problem
     if reply.checked is not None:
         return reply.checked
     if reply.content is None:
         return Problem("records", "the reply is empty", blamed=True)
-    return checker.check(reply.content)
+    return checker.check(reply.content, row)
 
 
 @dataclass(frozen=True)

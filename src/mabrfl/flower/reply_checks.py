@@ -62,14 +62,15 @@ class ReplyChecker:
     weighted_by_key: str
     shortest: float = 0.0
 
-    def check(self, content: RecordDict) -> CheckResult:
-        """Check a reply against the server's own model, and unpack its arrays."""
+    def check(self, content: RecordDict, into: Floats | None = None) -> CheckResult:
+        """Check a reply against the server's own model, and unpack its weights, ``into`` a vector if there is one."""
         try:
             arrays = only_arrays(content, self.arrayrecord_key)
             examples = num_examples(content, self.weighted_by_key)
-            weights: Floats = np.empty(self.schema.dimension, self.schema.dtype)
+            weights: Floats = np.empty(self.schema.dimension, self.schema.dtype) if into is None else into
             buffers = self.schema.read(arrays, weights)
-            if (norm := float(vectors.row_norms(weights[None])[0])) <= self.shortest:
+            # The first weights alone are mostly long enough.
+            if _norm(weights[: vectors.SLICE]) <= self.shortest and (norm := _norm(weights)) <= self.shortest:
                 raise MalformedReply("zero", f"all weights are zero, or next to it: their norm is {norm:.3g}")
         except MalformedReply as malformed:
             return malformed.problem
@@ -78,6 +79,10 @@ class ReplyChecker:
         except Exception as error:  # noqa: BLE001 (a hostile reply may raise anything, and only its sender must pay)
             return Problem("encoding", f"{type(error).__name__}: {error}", blamed=True)
         return CheckedReply(weights, buffers, examples, without_arrays(content))
+
+
+def _norm(vector: Floats) -> float:
+    return float(vectors.row_norms(vector[None])[0])
 
 
 def without_arrays(content: RecordDict) -> RecordDict:

@@ -7,8 +7,10 @@ is read separately, and only a payload of exactly the expected length is decoded
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -41,15 +43,23 @@ class ArraySpec:
     role: Role
     start: int
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The number of its elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """The size of its elements in bytes."""
         return self.size * self.dtype.itemsize
+
+    @cached_property
+    def header(self) -> bytes:
+        """The header that NumPy writes for it: a payload that begins with it needs no parsing."""
+        file = io.BytesIO()
+        fields = {"descr": npy.dtype_to_descr(self.dtype), "fortran_order": False, "shape": self.shape}
+        npy.write_array_header_1_0(file, fields)
+        return file.getvalue()
 
 
 @dataclass(frozen=True)
@@ -212,6 +222,15 @@ class ModelSchema:
 
 def _payload(data: bytes, part: ArraySpec) -> NDArray[Any]:
     """Return the numbers of a payload in NumPy's file format, if it has exactly the part's type, shape and length."""
+    begin, fortran = (len(part.header), False) if data.startswith(part.header) else _parse_header(data, part)
+    if len(data) - begin != part.nbytes:
+        raise MalformedReply("size", f"array '{part.key}' holds {len(data) - begin:,} bytes, not {part.nbytes:,}")
+    values = np.frombuffer(data, dtype=part.dtype, offset=begin)
+    return values.reshape(part.shape, order="F" if fortran else "C")
+
+
+def _parse_header(data: bytes, part: ArraySpec) -> tuple[int, bool]:
+    """Return where the numbers of a payload begin, and whether they are in Fortran's order."""
     file = io.BytesIO(data[:_MAX_HEADER])
     try:
         version = npy.read_magic(file)
@@ -225,11 +244,7 @@ def _payload(data: bytes, part: ArraySpec) -> NDArray[Any]:
         raise MalformedReply("dtype", f"array '{part.key}' holds {dtype!s:.80}, not {part.dtype}")
     if tuple(shape) != part.shape:
         raise MalformedReply("shape", f"array '{part.key}' holds {_shape(shape)}, not {part.shape}")
-    begin = file.tell()
-    if len(data) - begin != part.nbytes:
-        raise MalformedReply("size", f"array '{part.key}' holds {len(data) - begin:,} bytes, not {part.nbytes:,}")
-    values = np.frombuffer(data, dtype=part.dtype, offset=begin)
-    return values.reshape(part.shape, order="F" if fortran else "C")
+    return file.tell(), fortran
 
 
 def _difference(keys: list[str], expected: list[str]) -> str:

@@ -29,7 +29,7 @@ from mabrfl.flower.round_report import RoundReport, audit_rows, figures, log_rou
 from mabrfl.flower.server_state import FORMAT, ServerState
 from mabrfl.flower.state_folder import AuditKeeping
 from mabrfl.flower.watching import RoundWatch
-from mabrfl.global_model import BUFFER_SUFFIXES
+from mabrfl.global_model import BUFFER_SUFFIXES, GlobalModel
 from mabrfl.protocols import Selector
 from mabrfl.rng import ClientId
 
@@ -195,6 +195,7 @@ class RobustStrategy(ResumingStrategy):
         self._sent = SentMessages(0)
         self._matcher = ReplyMatcher()
         self._grid: Grid | None = None
+        self._check: tuple[GlobalModel, ReplyChecker] | None = None
         self._train_config: ConfigRecord | None = None
 
     def config(self) -> dict[str, Any]:
@@ -299,9 +300,13 @@ class RobustStrategy(ResumingStrategy):
 
     def _checker(self) -> ReplyChecker:
         """Return the check of replies against the present model."""
-        norm = float(vectors.row_norms(self.state.model.weights[None])[0])
-        shortest = ZEROS * norm if norm else -1.0
-        return ReplyChecker(self.state.schema, self.arrayrecord_key, self.weighted_by_key, shortest)
+        model = self.state.model
+        if self._check is None or self._check[0] is not model:  # made once a round: it reads the whole model
+            norm = float(vectors.row_norms(model.weights[None])[0])
+            shortest = ZEROS * norm if norm else -1.0
+            checker = ReplyChecker(self.state.schema, self.arrayrecord_key, self.weighted_by_key, shortest)
+            self._check = model, checker
+        return self._check[1]
 
     def _reported(self, batch: ReplyBatch, judgement: Judgement) -> MetricRecord | None:
         """Return the accepted clients' own metrics, averaged."""

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,15 +89,17 @@ def save_checkpoint(folder: Path | str, state: Mapping[str, Any], *, round: int,
         folder.mkdir()
         sync_folder(folder.parent)
     try:
-        tally = _Tally()
-        replace_file(data_path, tally.over(to_safetensors(arrays)))
+        with _Tally() as tally:
+            replace_file(data_path, tally.over(to_safetensors(arrays)))
+            shapes = described(arrays)
+            sha256 = tally.hexdigest()
         document: dict[str, Any] = {
             "format": FORMAT,
             "package": __version__,
             "round": round,
             "config_hash": config_hash,
-            "data": {"file": data_path.name, "bytes": tally.size, "sha256": tally.sha256.hexdigest()},
-            "arrays": described(arrays),
+            "data": {"file": data_path.name, "bytes": tally.size, "sha256": sha256},
+            "arrays": shapes,
             "state": encoded,
         }
         document["checksum"] = _checksum(document)
@@ -183,16 +186,30 @@ def _rounds_in(folder: Path) -> list[int]:
 
 
 class _Tally:
-    """Size and SHA-256 of the chunks that pass through it."""
+    """Size and SHA-256 of the chunks that pass through it; they are hashed while they are written."""
 
     def __init__(self) -> None:
         self.size = 0
         self.sha256 = hashlib.sha256()
+        self._hashing = ThreadPoolExecutor(1)
+        self._hashed: list[Future[None]] = []
+
+    def __enter__(self) -> _Tally:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hashing.shutdown()
+
+    def hexdigest(self) -> str:
+        """Wait until everything is hashed, and return the hash."""
+        for chunk in self._hashed:
+            chunk.result()
+        return self.sha256.hexdigest()
 
     def over(self, chunks: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
         for chunk in chunks:
             self.size += len(chunk)
-            self.sha256.update(chunk)
+            self._hashed.append(self._hashing.submit(self.sha256.update, chunk))
             yield chunk
 
 

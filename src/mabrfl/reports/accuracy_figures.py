@@ -128,7 +128,7 @@ def _attackers(grid: Grid, rows: Sequence[Row], label: str, compare: bool) -> Fi
             continue
         if not _meets(grid, column, label):
             # A baseline is a level to compare others with; any other defense says nothing about this attack.
-            if column.entry.baseline:
+            if not column.ranked:
                 axes.axhline(float(np.nanmean(means)), **{**styles[column], "marker": None})
                 panels.explain(f"{column.label} without attackers", styles[column])
             continue

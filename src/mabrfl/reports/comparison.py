@@ -65,12 +65,11 @@ def _tau(ours: Sequence[float], papers: Sequence[float]) -> float | None:
 
 
 def compared_columns(table: Table) -> list[Column]:
-    """Return the columns whose order is compared with the paper's, which does not rank FedAvg; MAB-RFL once."""
+    """Return the columns whose order is compared with the paper's: ranked, in the paper, MAB-RFL once."""
     columns: list[Column] = []
     for column in table.grid.columns:
         again = column.entry.presets and any(other.entry.presets for other in columns)
-        known = any(table.at(row, column).paper is not None for row in table.grid.rows)
-        if known and not again and not column.entry.baseline:
+        if column.ranked and not again and any(table.at(row, column).paper is not None for row in table.grid.rows):
             columns.append(column)
     return columns
 

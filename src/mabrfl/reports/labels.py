@@ -111,8 +111,8 @@ class Column:
 
     @property
     def ranked(self) -> bool:
-        """Whether the column competes: every defense does, FedAvg too, but ways of sampling do not."""
-        return not self.sampling
+        """Whether the paper ranks it: FedAvg, with any selector, is the baseline without a defense."""
+        return not self.entry.baseline
 
     @property
     def label(self) -> str:

@@ -36,7 +36,7 @@ from mabrfl.sweeps.local_processes import LocalProcesses, default_start_method
 from mabrfl.sweeps.locking import claimed
 from mabrfl.sweeps.plan import Rerun, folder_of, pace_in, plan_entries, refuse_others_folder, standing
 from mabrfl.sweeps.results import SWEEP
-from mabrfl.sweeps.sharing import check_wishes, share_machine
+from mabrfl.sweeps.sharing import Sharing, check_wishes, share_machine
 from mabrfl.sweeps.stale import forget_results
 from mabrfl.sweeps.sweep_file import Sweep
 from mabrfl.sweeps.sweep_progress import CellOutcome, Monitor, RunningCell, SweepProgress
@@ -60,6 +60,7 @@ def run_sweep(
     observers: Sequence[str] = (),
     monitor: Monitor | None = None,
     launcher: Launcher | None = None,
+    sharing: Sharing | None = None,
     start_method: StartMethod | None = None,
     arguments: Sequence[str] = (),
 ) -> SweepProgress:
@@ -90,6 +91,8 @@ def run_sweep(
         Follows the sweep.
     launcher
         Runs the cells; processes of this machine by default.
+    sharing
+        How the cells share what the launcher has, in place of ``jobs`` and ``workers``.
     start_method
         How these processes are started; by default the fastest method that is safe.
     arguments
@@ -134,7 +137,7 @@ def run_sweep(
         scheduler.queue(rerun)
         left = [cell.config for cell in progress.waiting]
         sizes = launcher.inspect({(config.dataset, config.model) for config in left}, deadline) if left else {}
-        progress.sharing = share_machine(left, jobs=jobs, workers=workers, sizes=sizes)
+        progress.sharing = sharing or share_machine(left, jobs=jobs, workers=workers, sizes=sizes)
         scheduler.run()
     return progress
 

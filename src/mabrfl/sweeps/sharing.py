@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from mabrfl.config import ResolvedConfig
@@ -35,13 +35,19 @@ Sizes = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True)
 class Sharing:
-    """How many cells run at once, and with how many processes each."""
+    """How many cells run at once, and with how many processes each.
+
+    With ``spread``, the last cells get the processes of those that have ended; on a cluster they are on other machines.
+    """
 
     jobs: int = 1
     workers: int = 1
+    spread: bool = field(default=True, repr=False)
 
     def workers_for(self, cells_left: int) -> int:
         """Return the number of processes for the next cell; ``cells_left`` includes the running ones."""
+        if not self.spread:
+            return self.workers
         return max(self.workers, self.jobs * self.workers // max(1, min(self.jobs, cells_left)))
 
 
