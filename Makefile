@@ -31,7 +31,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-busy test-flower-versions test-nvflare fuzz bench results sweeps docs lint format wheel clean distclean
+.PHONY: help demo test test-slow test-busy test-flower-versions test-nvflare fuzz soak bench results sweeps docs lint format wheel clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -63,6 +63,9 @@ test-nvflare: ## The NVFlare aggregator in NVFlare's simulator, with an environm
 
 fuzz: $(DEV) ## 2,000 mutations of each kind of file: each is read, or refused with an error of ours (ARGS='--seed N' repeats one)
 	PYTHONPATH=tests $(ONE_THREAD) $(BIN)/python tests/fuzzing.py $(ARGS)
+
+soak: $(DEV) ## A Flower deployment for 100 rounds, killed, lied to and watched; about an hour (needs Debian's prometheus)
+	PYTHONPATH=tests $(ONE_THREAD) $(BIN)/python tests/soak.py $(ARGS)
 
 bench: $(DEV) ## Speed of starting, of a round, of the server step and of the Flower strategy, each as a ratio
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -272,7 +272,7 @@ class FABA:
     def __call__(self, cohort: Cohort, /) -> Decision:
         """Remove the far ones, average the rest."""
         events = quorum("faba", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
-        gram, n = cohort.gram, len(cohort)
+        gram, n = cohort.distance_gram, len(cohort)
         removed = faba_removals(gram, cohort.expected_malicious(self.num_malicious), self.removal)
         weights = np.ones(n)
         weights[removed] = 0.0

@@ -11,8 +11,8 @@ order of the slices, so that the result is the same, bit for bit, for any number
 """
 
 from mabrfl.vectors.columns import coordinatewise, magnitude_thresholds, sign_agreement, sparse_statistics
-from mabrfl.vectors.inner_products import block_grams, gram, label_residual_gram, products, row_norms
-from mabrfl.vectors.pairs import cosines, squared_distances
+from mabrfl.vectors.inner_products import block_grams, difference_gram, gram, label_residual_gram, products, row_norms
+from mabrfl.vectors.pairs import cosines, row_nearly_all_share, squared_distances
 from mabrfl.vectors.slices import SLICE, Floats, each_slice, one_blas_thread
 from mabrfl.vectors.sums import combine, fold, fold_scaled, mix
 
@@ -23,6 +23,7 @@ __all__ = [
     "combine",
     "coordinatewise",
     "cosines",
+    "difference_gram",
     "each_slice",
     "fold",
     "fold_scaled",
@@ -32,6 +33,7 @@ __all__ = [
     "mix",
     "one_blas_thread",
     "products",
+    "row_nearly_all_share",
     "row_norms",
     "sign_agreement",
     "sparse_statistics",

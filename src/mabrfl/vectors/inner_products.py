@@ -76,6 +76,31 @@ def gram(
     return total_gram(products, len(norms), exponents)
 
 
+def difference_gram(matrix: Floats, row: int) -> NDArray[np.float64]:
+    """Return the Gram matrix of the rows less one of them, in float64, without a copy of the matrix.
+
+    Examples
+    --------
+    >>> difference_gram(np.array([[1000.0, 1.0], [1000.0, 3.0], [1001.0, 1.0]]), 0)
+    array([[0., 0., 0.],
+           [0., 4., 0.],
+           [0., 0., 1.]])
+    """
+
+    def differences(columns: slice) -> Floats:
+        return np.asarray(matrix[:, columns] - matrix[row, columns])
+
+    def squares(columns: slice) -> NDArray[np.float64]:
+        part = differences(columns).astype(np.float64)
+        return np.asarray(np.einsum("ij,ij->i", part, part))
+
+    width = matrix.shape[1]
+    norms = np.sqrt(np.sum(each_slice(width, squares), axis=0))
+    exponents = None if is_ordinary(norms) else np.frexp(norms)[1]
+    products = visit_slices(width, lambda columns: slice_product(differences(columns), exponents))
+    return total_gram(products, len(matrix), exponents)
+
+
 def block_grams(
     matrix: Floats,
     blocks: Sequence[Sequence[slice]],

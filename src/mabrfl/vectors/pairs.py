@@ -7,6 +7,7 @@ copies of the whole.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ Indices = NDArray[np.intp]
 
 _BLOCK = 1 << 16
 """Numbers in a block of rows."""
+_CANCELS = 2.0**13
+"""Units of rounding below which the squared distance of two rows, as a share of their squares, has lost its digits."""
 _TILE = 256
 """Rows and columns of a square tile."""
 
@@ -81,6 +84,28 @@ def squared_distances(inner: Matrix) -> Matrix:
     distances = np.clip(squares[:, None] + squares[None, :] - 2 * inner, 0, None)
     np.fill_diagonal(distances, 0.0)
     return distances
+
+
+def row_nearly_all_share(inner: Matrix, dtype: np.dtype[Any]) -> int | None:
+    """Return the row that most others nearly agree with, if those are half of all rows or more; else None.
+
+    Rows nearly agree if their squared distance, taken from the Gram matrix, would lose three digits or more of those
+    that products in this precision have.
+
+    Examples
+    --------
+    >>> rows = np.array([[1.0, 1.0001], [1.0, 1.0], [1.0, 0.9999], [-1.0, 1.0]])
+    >>> row_nearly_all_share(rows @ rows.T, np.dtype(np.float32)), row_nearly_all_share(rows @ rows.T, rows.dtype)
+    (0, None)
+    """
+    n, squares = len(inner), np.diag(inner)
+    near = np.zeros(n, dtype=np.intp)
+    least = 1 - _CANCELS * float(np.finfo(dtype).eps)
+    for rows in row_blocks(n, n):
+        means = (squares[rows, None] + squares) / 2
+        near[rows] = np.count_nonzero(inner[rows] > least * means, axis=1) - 1
+    row = int(np.argmax(near)) if n > 1 else 0
+    return row if n > 1 and near[row] >= n // 2 else None
 
 
 def upper_triangle(matrix: Matrix, members: Indices | None = None) -> Vector:
