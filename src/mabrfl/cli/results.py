@@ -113,7 +113,10 @@ def table(
             help="final_accuracy, mean_last10 (the mean of the last ten rounds), or attack_success (of a backdoor)."
         ),
     ] = "final_accuracy",
-    marks: Annotated[bool, typer.Option("--marks/--no-marks", help="Mark the best two of each row.")] = True,
+    marks: Annotated[
+        bool,
+        typer.Option("--marks/--no-marks", help="Mark the best of each row, its ties, and the best of the others."),
+    ] = True,
     compare: Annotated[
         bool, typer.Option("--compare/--no-compare", help="The paper's own figures below ours, with the difference.")
     ] = True,
@@ -205,6 +208,11 @@ def plot(
         float | None,
         typer.Option(min=1.5, max=40.0, help="In inches, e.g. 3.3 for a column; the legend is below the panels then."),
     ] = None,
+    font: Annotated[
+        str | None,
+        typer.Option(help="Of all letters: serif, sans-serif, monospace, or the name of an installed font."),
+    ] = None,
+    font_size: Annotated[float | None, typer.Option(min=3.0, max=40.0, help="Of all letters, in points.")] = None,
     no_title: Annotated[bool, typer.Option("--no-title", help="Leave the title to the caption of your paper.")] = False,
     compare: Annotated[
         bool,
@@ -229,7 +237,7 @@ def plot(
     cells = cells_of(loaded)
     drawn = {stem: picture for name in names for stem, picture in draw(cells, name, compare=compare).items()}
     for picture in drawn.values():
-        for_paper(picture, width=width, title=not no_title)
+        for_paper(picture, width=width, title=not no_title, font=font, font_size=font_size)
     for path in save_figures(drawn, out, endings):
         typer.echo(str(path))
 

@@ -20,7 +20,7 @@ from mabrfl.config.toml import parse_toml
 from mabrfl.errors import ConfigError, OutputError
 from mabrfl.recording.folder import CONFIG, shown
 from mabrfl.recording.ownership import reserved
-from mabrfl.runs.trackers import check_tracker
+from mabrfl.recording.tracker_logs import check_tracker
 
 if TYPE_CHECKING:
     from mabrfl.simulation.simulator import Simulation
