@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from mabrfl.cli.completion import one_of_these
 from mabrfl.errors import StateError, suggest
 
 if TYPE_CHECKING:
@@ -198,7 +199,11 @@ def plot(
     *,
     figure: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIGURE", help=f"{', '.join(FIGURE_NAMES[:-1])}, or all (the default); repeatable."),
+        typer.Option(
+            metavar="FIGURE",
+            autocompletion=one_of_these(FIGURE_NAMES),
+            help=f"{', '.join(FIGURE_NAMES[:-1])}, or all (the default); repeatable.",
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the pictures; made if need be.")] = Path("figures"),
     format_: Annotated[
