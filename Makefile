@@ -70,8 +70,9 @@ soak: $(DEV) ## A Flower deployment for 100 rounds, killed, lied to and watched;
 bench: $(DEV) ## Speed of starting, of a round, of the server step and of the Flower strategy, each as a ratio
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-results: $(SIM) ## The tables and figures in results/, made anew from the packed files there
+results: $(SIM) ## The tables and figures in results/ and the leaderboard, made anew from the committed records
 	$(BIN)/mabrfl render $(or $(wildcard results/*.json.gz),$(error there are no results/*.json.gz))
+	$(BIN)/mabrfl arena --render docs
 
 # Code 9: some cells failed, which the packed results say as well. After anything else there may be nothing to pack.
 sweeps: $(SIM) ## Go on with the experiments from results/ and put what is done there; at most BUDGET for each

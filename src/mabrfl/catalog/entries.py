@@ -218,6 +218,12 @@ _DATASETS: Mapping[str, Entry] = {
         # leave the starting point, and honest updates are so alike that they pass for sybils.
         defaults=DatasetDefaults(batch_size=16, learning_rate=1e-2),
     ),
+    "clusters": Entry(
+        target=_LOAD,
+        line="24 features in 8 classes of clusters, 3,000 + 1,000 points; made here, needs no download",
+        fixed={"name": "clusters"},
+        defaults=DatasetDefaults(batch_size=16, learning_rate=1e-2),
+    ),
     "reviews": Entry(
         target=_LOAD,
         line="opinions of up to 13 words, 4,000 + 1,000 texts; made here, needs no download",
