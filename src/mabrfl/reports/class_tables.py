@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from mabrfl.errors import StateError
 from mabrfl.recording import RoundRecord, read_rounds
@@ -39,7 +39,7 @@ def class_rows(cells: Iterable[Cell]) -> Rows:
     return rows
 
 
-def _predicted(record: RoundRecord, label: int) -> Mapping[str, int]:
+def _predicted(record: RoundRecord, label: int) -> dict[str, int]:
     counts = record.confusion[label] if record.confusion else ()
     return {f"predicted_{other}": count for other, count in enumerate(counts)}
 
