@@ -31,7 +31,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-busy test-flower-versions test-nvflare fuzz bench bench-peers results sweeps docs lint format wheel clean distclean
+.PHONY: help demo test test-slow test-busy test-flower-versions test-nvflare fuzz soak bench bench-peers results sweeps docs lint format wheel clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -64,6 +64,9 @@ test-nvflare: ## The NVFlare aggregator in NVFlare's simulator, with an environm
 fuzz: $(DEV) ## 2,000 mutations of each kind of file: each is read, or refused with an error of ours (ARGS='--seed N' repeats one)
 	PYTHONPATH=tests $(ONE_THREAD) $(BIN)/python tests/fuzzing.py $(ARGS)
 
+soak: $(DEV) ## A Flower deployment for 100 rounds, killed, lied to and watched; about an hour (needs Debian's prometheus)
+	PYTHONPATH=tests $(ONE_THREAD) $(BIN)/python tests/soak.py $(ARGS)
+
 bench: $(DEV) ## Speed of starting, of a round, of the server step and of the Flower strategy, each as a ratio
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
@@ -76,8 +79,9 @@ bench-peers: ## Flower's simulation, fluke, FedLab, PyTorch loops; ByzFL, krum: 
 	done
 	$(ONE_THREAD) build/peers/bin/python benchmarks/peers.py $(ARGS)
 
-results: $(SIM) ## The tables and figures in results/, made anew from the packed files there
+results: $(SIM) ## The tables and figures in results/ and the leaderboard, made anew from the committed records
 	$(BIN)/mabrfl render $(or $(wildcard results/*.json.gz),$(error there are no results/*.json.gz))
+	$(BIN)/mabrfl arena --render docs
 
 # Code 9: some cells failed, which the packed results say as well. After anything else there may be nothing to pack.
 sweeps: $(SIM) ## Go on with the experiments from results/ and put what is done there; at most BUDGET for each

@@ -7,9 +7,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # as a script, this file knows its own folder only
 
-from benchmarks import engines, flower, server, starting
+from benchmarks import engines, flower, growth, server, starting
 from benchmarks import round as round_benchmark
 
 if __name__ == "__main__":
-    results = [starting.main(), server.main(), engines.main(), round_benchmark.main(), flower.main()]
+    results = [starting.main(), server.main(), growth.main(), engines.main(), round_benchmark.main(), flower.main()]
     sys.exit(not all(results))

@@ -1,10 +1,11 @@
 """Make the golden vectors anew: inputs, and what other libraries make of them. Needs those libraries; no test does.
 
-    python -m venv peers && peers/bin/pip install byzfl byzpy krum flwr scipy numpy torch
+    python -m venv peers && peers/bin/pip install byzfl byzpy krum blades==0.0.13 qora-fl flwr scipy numpy torch
     PYTHONPATH=src:tests peers/bin/python tests/conformance_peers.py
 
-A library that is not installed is left out. krum asks for Python 3.12 and runs on 3.11, too
-(``pip install --ignore-requires-python``). byzfl is imported without its benchmark, which needs torchvision.
+The results of a library that is not installed stay as they are in the file. krum asks for Python 3.12 and runs on
+3.11, too (``pip install --ignore-requires-python``). byzfl is imported without its benchmark, which needs torchvision,
+and blades without its clients, which need Ray; 0.0.13 is its last version on the index that has the rules.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from conformance_peer_attacks import ATTACKS, Attack
 
 Rows = np.ndarray[Any, Any]
 Rule = Callable[[Rows, int], Any]
@@ -60,12 +63,7 @@ def attack(kind: str, honest: Rows, f: int, rng: np.random.Generator) -> Rows:
 
 def byzfl_rules() -> dict[str, Rule]:
     """Rules of ByzFL, with NumPy arrays."""
-    found = find_spec("byzfl")
-    if found is None:
-        raise ImportError("No module named 'byzfl'")
-    package = types.ModuleType("byzfl")  # without its benchmark, which imports torchvision
-    package.__path__ = list(found.submodule_search_locations or ())
-    sys.modules["byzfl"] = package
+    without_parts("byzfl")
     byzfl: Any = importlib.import_module("byzfl.aggregators.aggregators")
     before: Any = importlib.import_module("byzfl.aggregators.preaggregators")
 
@@ -205,6 +203,75 @@ def flwr_rules() -> dict[str, Rule]:
     }
 
 
+def without_parts(name: str, **parts: Any) -> None:
+    """Make a package whose own ``__init__`` is not run, with stand-ins for some of its modules."""
+    found = find_spec(name)
+    if found is None:
+        raise ImportError(f"No module named '{name}'")
+    package = types.ModuleType(name)
+    package.__path__ = list(found.submodule_search_locations or ())
+    sys.modules[name] = package
+    for part, contents in parts.items():
+        module = types.ModuleType(f"{name}.{part}")
+        vars(module).update(contents)
+        sys.modules[module.__name__] = module
+
+
+def blades_rules() -> dict[str, Rule]:
+    """Rules of Blades 0.0.13, with tensors in double precision."""
+    import torch
+
+    without_parts("blades", client={"BladesClient": type("BladesClient", (), {})}, aggregators={})
+    folder = Path(str(sys.modules["blades"].__path__[0])) / "aggregators"
+    sys.modules["blades.aggregators"].__path__ = [str(folder)]
+
+    # What it imports from older releases of torch and scikit-learn: a module of the first, a name of the second.
+    sys.modules["torch._six"] = types.ModuleType("torch._six")
+    vars(sys.modules["torch._six"])["inf"] = math.inf
+    clusters: Any = importlib.import_module("sklearn.cluster")
+    own = clusters.AgglomerativeClustering
+    clusters.AgglomerativeClustering = lambda affinity, **options: own(metric=affinity, **options)
+
+    def module(name: str) -> Any:
+        return importlib.import_module(f"blades.aggregators.{name}")
+
+    def call(make: Callable[[int, int], Any]) -> Rule:
+        return lambda rows, f: make(len(rows), f)(torch.from_numpy(rows.copy())).numpy()
+
+    def clipped(rows: Rows, f: int) -> Any:
+        clients = [types.SimpleNamespace(get_update=row.clone) for row in torch.from_numpy(rows.copy())]
+        return module("centeredclipping").Centeredclipping(tau=CLIP)(clients).numpy()
+
+    return {
+        "Mean": call(lambda n, f: module("mean").Mean()),
+        "Median": call(lambda n, f: module("median").Median()),
+        "Trimmedmean": call(lambda n, f: module("trimmedmean").Trimmedmean(nb=f)),
+        "Krum": call(lambda n, f: module("krum").Krum(num_clients=n, num_byzantine=f)),
+        "Geomed": call(lambda n, f: module("geomed").Geomed()),
+        "Centeredclipping": clipped,
+        "Clippedclustering": call(lambda n, f: module("clippedclustering").Clippedclustering()),
+    }
+
+
+def qora_rules() -> dict[str, Rule]:
+    """Rules of qora-fl, in single precision, the only one it has."""
+    import qora
+
+    def call(method: Callable[[int], str], trim: Callable[[int, int], float] = lambda n, f: 0.0) -> Rule:
+        def rule(rows: Rows, f: int) -> Any:
+            aggregator = qora.ByzantineAggregator(method(f), trim(len(rows), f))
+            return aggregator.aggregate([row[None].astype(np.float32) for row in rows])[0]
+
+        return rule
+
+    return {
+        "fedavg": call(lambda f: "fedavg"),
+        "median": call(lambda f: "median"),
+        "trimmed_mean": call(lambda f: "trimmed_mean", lambda n, f: (f - 0.5) / n),  # they round up
+        "krum": call(lambda f: f"krum:{f}"),
+    }
+
+
 def few_subsets(rule: Rule) -> Rule:
     """Leave out inputs for which all subsets cannot be tried."""
     return lambda rows, f: rule(rows, f) if math.comb(len(rows), f) <= MOST_SUBSETS else None
@@ -230,6 +297,8 @@ LIBRARIES: dict[str, Callable[[], dict[str, Rule]]] = {
     "krum": krum_rules,
     "byzpy": byzpy_rules,
     "flwr": flwr_rules,
+    "blades": blades_rules,
+    "qora-fl": qora_rules,
 }
 
 
@@ -247,28 +316,51 @@ def with_a_nan_row(rule: Rule, rows: Rows, f: int, without: Any) -> str:
 def main() -> None:
     """Write the file."""
     cases = list(inputs())
-    arrays: dict[str, Any] = {f"input {number}": rows for number, (rows, _) in enumerate(cases)}
-    arrays["attackers"] = np.array([f for _, f in cases])
-    about: dict[str, Any] = {"versions": {"numpy": np.__version__}, "nan": {}}
+    arrays, about = earlier(cases)
     for library, rules in LIBRARIES.items():
         try:
             found = rules()
         except ImportError as error:
-            sys.stderr.write(f"{library} is left out: {error}\n")
+            sys.stderr.write(f"{library} stays as it is: {error}\n")
             continue
         about["versions"][library] = version(library)
         for name, rule in found.items():
-            results = np.full((COUNT, WIDTH), np.nan)
-            for number, (rows, f) in enumerate(cases):
-                result = rule(rows.copy(), f)
-                if result is not None:
-                    results[number] = np.asarray(result, dtype=np.float64)
-            arrays[f"{library}: {name}"] = results
+            arrays[f"{library}: {name}"] = results = results_of(rule, cases)
             number = next(each for each, (rows, f) in enumerate(cases) if math.comb(len(rows) + 1, f) <= MOST_SUBSETS)
             about["nan"][f"{library}: {name}"] = with_a_nan_row(rule, *cases[number], results[number])
+        for name, attack_of in ATTACKS[library]().items() if library in ATTACKS else ():
+
+            def attacked(rows: Rows, f: int, attack_of: Attack = attack_of) -> Any:
+                return attack_of(rows[: len(rows) - f], len(rows), f)
+
+            arrays[f"{library} attack: {name}"] = results_of(attacked, cases)
     arrays["about"] = np.array(json.dumps(about, sort_keys=True))
     GOLDEN.parent.mkdir(exist_ok=True)
     np.savez_compressed(GOLDEN, **arrays)
+
+
+def earlier(cases: list[tuple[Rows, int]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arrays in the file and what is known of the libraries, if it was made from the same inputs."""
+    arrays: dict[str, Any] = {f"input {number}": rows for number, (rows, _) in enumerate(cases)}
+    arrays["attackers"] = np.array([f for _, f in cases])
+    about: dict[str, Any] = {"versions": {}, "nan": {}}
+    if GOLDEN.exists():
+        with np.load(GOLDEN, allow_pickle=False) as file:
+            if all(name in file and np.array_equal(file[name], own) for name, own in arrays.items()):
+                about = json.loads(str(file["about"]))
+                arrays = {**{name: file[name] for name in file.files}, **arrays}
+    about["versions"]["numpy"] = np.__version__
+    return arrays, about
+
+
+def results_of(rule: Rule, cases: list[tuple[Rows, int]]) -> Rows:
+    """Return what a rule makes of each input; NaN where it has no result."""
+    results = np.full((COUNT, WIDTH), np.nan)
+    for number, (rows, f) in enumerate(cases):
+        result = rule(rows.copy(), f)
+        if result is not None:
+            results[number] = np.asarray(result, dtype=np.float64)
+    return results
 
 
 if __name__ == "__main__":

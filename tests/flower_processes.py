@@ -99,6 +99,15 @@ class Flower:
                 continue
         return [pid for pid in found if pid != os.getpid()]
 
+    def commands(self, word: str) -> list[int]:
+        """Every process of ours with a word in its command."""
+        found = []
+        for pid in self.ours():
+            with contextlib.suppress(OSError):
+                if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return found
+
     def connect(self, address: str | None = None, certificate: Path | None = None) -> None:
         """Write the connection that ``flwr run`` uses."""
         trust = "insecure = true" if certificate is None else f'root-certificates = "{certificate}"'

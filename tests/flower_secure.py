@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Mapping
 from typing import Any, Self
 
 from flower_keys import make_certificates, make_key
@@ -17,25 +20,40 @@ FILES = {"ca-certfile": "ca.crt", "certfile": "server.pem", "keyfile": "server.k
 class Secure(Flower):
     """A SuperLink with TLS that knows the keys of its nodes, which may come in through a proxy."""
 
-    def __init__(self, *, nodes: int = NODES, proxied: bool = False) -> None:
+    def __init__(self, *, nodes: int = NODES, proxied: bool = False, attacks: Mapping[int, str] = {}) -> None:
         super().__init__()
-        self.count, self.proxied = nodes, proxied
+        self.count, self.proxied, self.attacks = nodes, proxied, dict(attacks)
         self.entrance = free_port() if proxied else self.port
+        self.node_ids: dict[int, str] = {}
 
     def __enter__(self) -> Self:
         super().__enter__()
-        make_certificates(self.home)
-        self.connect(certificate=self.home / "ca.crt")
-        tls = [f"--ssl-{what}={self.home / name}" for what, name in FILES.items()]
-        self.superlink(*tls, "--enable-supernode-auth", "--database", str(self.home / "state.db"))
-        if self.proxied:
-            self.proxy()
-        self.identities = [make_key(self.home / f"node_{k}") for k in range(self.count)]
-        for k in range(self.count):
-            told = self.flwr("supernode", "register", str(self.home / f"node_{k}.pub"), "here", "--name", f"node-{k}")
-            assert "success" in told.lower(), told
-        self.nodes = [self.node(k) for k in range(self.count)]
+        try:
+            make_certificates(self.home)
+            self.connect(certificate=self.home / "ca.crt")
+            self.link = self.secure_superlink()
+            if self.proxied:
+                self.proxy()
+            self.identities = [self.register(k) for k in range(self.count)]
+            self.nodes = [self.node(k) for k in range(self.count)]
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
         return self
+
+    def secure_superlink(self) -> subprocess.Popen[bytes]:
+        """Start the SuperLink with its certificate and its database."""
+        tls = [f"--ssl-{what}={self.home / name}" for what, name in FILES.items()]
+        return self.superlink(*tls, "--enable-supernode-auth", "--database", str(self.home / "state.db"))
+
+    def register(self, k: int) -> str:
+        """Make a key for a node and register it; return the identity it stands for."""
+        identity = make_key(self.home / f"node_{k}")
+        told = self.flwr("supernode", "register", str(self.home / f"node_{k}.pub"), "here", "--name", f"node-{k}")
+        found = re.search(r"SuperNode (\d+) registered", told)
+        assert found, told
+        self.node_ids[k] = found[1]
+        return identity
 
     def proxy(self) -> None:
         """Start nginx with the example's own configuration, the ports filled in."""
@@ -51,7 +69,8 @@ class Secure(Flower):
         """Start a node with its own key."""
         trust = ["--root-certificates", str(self.home / "ca.crt")]
         key = ["--auth-supernode-private-key", str(self.home / f"node_{k}")]
-        return self.supernode(k, self.count, *trust, *key, port=self.entrance)
+        more = f'attack="{self.attacks[k]}"' if k in self.attacks else ""
+        return self.supernode(k, self.count, *trust, *key, port=self.entrance, more=more)
 
     def rows(self, name: str, kind: str = "reply") -> list[dict[str, Any]]:
         """Return the rows of a run's audit that stand."""

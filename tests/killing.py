@@ -122,6 +122,9 @@ SYSTEM_CALLS = ("open", "write", "fsync", "replace", "unlink", "rmdir", "mkdir",
 SEED = os.environ.get("MABRFL_KILL_SEED", "0")
 """Of the moments at which processes are killed; another one gives others."""
 
+MANY_KILLS, SWEEP_KILLS, STRATEGY_KILLS = 55, 200, 600
+"""In ``make test-slow``: of each of four runs, of sweeps, and of a Flower strategy."""
+
 Kind = Literal["changes", "calls", "seconds"]
 Whom = Literal["itself", "first", "all"]
 

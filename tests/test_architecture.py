@@ -181,17 +181,19 @@ def test_one_module_knows_nvflare(module):
     assert [name for name in import_graph()[module] if within(name, ["nvflare", *beside])] == []
 
 
+_BESIDE_SERVERS = ("simulation", "attacks", "runs", "sweeps", "reports", "live", "arena", "cli", "testing")
 LATER: dict[str, tuple[str, ...]] = {
-    "mabrfl.catalog": ("config", "recording", "runs", "sweeps", "reports", "live", "cli"),
-    "mabrfl.config": ("recording", "runs", "sweeps", "reports", "live", "cli", "testing"),
-    "mabrfl.recording": ("simulation", "runs", "sweeps", "reports", "live", "cli", "testing"),
-    "mabrfl.simulation": ("runs", "sweeps", "reports", "live", "cli", "testing"),
-    "mabrfl.runs": ("sweeps", "reports", "live", "cli", "testing"),
-    "mabrfl.sweeps": ("reports", "live", "cli", "testing"),
-    "mabrfl.reports": ("live", "cli", "testing"),
-    "mabrfl.live": ("simulation", "reports", "flower", "nvflare", "cli", "testing"),
-    "mabrfl.flower": ("nvflare", "simulation", "attacks", "runs", "sweeps", "reports", "live", "cli", "testing"),
-    "mabrfl.nvflare": ("flower", "simulation", "attacks", "runs", "sweeps", "reports", "live", "cli", "testing"),
+    "mabrfl.catalog": ("config", "recording", "runs", "sweeps", "reports", "live", "arena", "cli"),
+    "mabrfl.config": ("recording", "runs", "sweeps", "reports", "live", "arena", "cli", "testing"),
+    "mabrfl.recording": ("simulation", "runs", "sweeps", "reports", "live", "arena", "cli", "testing"),
+    "mabrfl.simulation": ("runs", "sweeps", "reports", "live", "arena", "cli", "testing"),
+    "mabrfl.runs": ("sweeps", "reports", "live", "arena", "cli", "testing"),
+    "mabrfl.sweeps": ("reports", "live", "arena", "cli", "testing"),
+    "mabrfl.reports": ("live", "arena", "cli", "testing"),
+    "mabrfl.arena": ("live", "cli", "testing"),
+    "mabrfl.live": ("simulation", "reports", "arena", "flower", "nvflare", "cli", "testing"),
+    "mabrfl.flower": ("nvflare", *_BESIDE_SERVERS),
+    "mabrfl.nvflare": ("flower", *_BESIDE_SERVERS),
 }
 """The rooms that a room may not use: they are built on it, or beside it."""
 

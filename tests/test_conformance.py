@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import conformance
-from conformance import PAIRS, Pair
+from conformance import ATTACK_PAIRS, PAIRS, AttackPair, Pair
 from helpers import make_cohort, step_of
 from mabrfl import Defense, Updates
 from mabrfl.aggregation import MDA
@@ -21,6 +21,19 @@ def test_a_rule_is_equal_to_a_peers_on_as_many_inputs_as_the_page_says(pair: Pai
     assert (equal, of) == (pair.equal, pair.of)
     assert pair.note or largest < conformance.TOLERANCE
     assert np.isfinite(largest)
+
+
+@pytest.mark.parametrize("pair", ATTACK_PAIRS, ids=lambda pair: f"{pair.label} | {pair.peer}")
+def test_an_attack_sends_what_a_peers_sends(pair: AttackPair) -> None:
+    equal, of, largest = conformance.result(pair)
+    assert (equal, of) == (pair.equal, pair.of)
+    assert largest < conformance.TOLERANCE
+
+
+def test_the_geometric_median_of_blades_is_one_of_the_updates() -> None:
+    golden = conformance.golden()
+    for number, theirs in enumerate(golden["blades: Geomed"]):
+        assert np.abs(golden[f"input {number}"] - theirs).max(axis=1).min() < 1e-9
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -112,7 +112,14 @@ def test_every_module_imports_or_says_which_extra_it_needs(tmp_path):
     failures = dict(line.split(maxsplit=1) for line in lines)
     assert set(failures.values()) == {f"pip install 'mabrfl[{extra}]'" for extra in ("sim", "flower", "nvflare")}
     rooms = {".".join(module.split(".")[:2]) for module in failures}
-    assert rooms == {"mabrfl.attacks", "mabrfl.flower", "mabrfl.nvflare", "mabrfl.reports", "mabrfl.simulation"}
+    assert rooms == {
+        "mabrfl.arena",
+        "mabrfl.attacks",
+        "mabrfl.flower",
+        "mabrfl.nvflare",
+        "mabrfl.reports",
+        "mabrfl.simulation",
+    }
 
 
 def test_every_optional_package_is_in_the_extra_that_its_message_names():

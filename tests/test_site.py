@@ -139,7 +139,8 @@ def events_in(tree: ast.AST) -> Iterator[str]:
             values = [node.value] if "events" in " ".join(map(ast.unparse, targets)) else []
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("events.append"):
             values = node.args
-        values = [value for value in values if not ast.unparse(value).startswith("quorum(")]  # RULE-precondition
+        preconditions = ("quorum(", "self.expected(")  # RULE-precondition
+        values = [value for value in values if not ast.unparse(value).startswith(preconditions)]
         for text in (each for value in values for each in ast.walk(value) if isinstance(each, ast.Constant)):
             if isinstance(text.value, str) and (word := re.match(r"([a-z]+(?:-[a-z]+)+)(?::|$)", text.value)):
                 yield word[1]

@@ -19,7 +19,7 @@ def test_results_are_the_same_bits_for_any_number_of_threads(monkeypatch):
     matrix, weights = random_matrix(), np.arange(7) / 3
     results = []
     for cores in (1, 2, 5):
-        monkeypatch.setattr(vectors, "_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(vectors.slices, "_cores", lambda cores=cores: cores)
         results.append((vectors.gram(matrix), vectors.row_norms(matrix), vectors.combine(weights, matrix)))
     for other in results[1:]:
         for one, two in zip(results[0], other, strict=True):

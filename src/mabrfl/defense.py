@@ -201,7 +201,8 @@ class Defense:
             global_weights=updates.global_weights,
             root_update=updates.root_update,
         )
-        decision = _checked(self.rule(cohort), cohort) if len(cohort) else None
+        with vectors.one_blas_thread():  # matrices of clients are small, and threads of BLAS wait for each other
+            decision = _checked(self.rule(cohort), cohort) if len(cohort) else None
         self._layout = layout
         self._progress = replace(progress, last_round=int(round))
         if len(cohort):

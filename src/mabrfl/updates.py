@@ -216,7 +216,17 @@ class Cohort:
     @cached_property
     def squared_distances(self) -> NDArray[np.float64]:
         """The ``(n, n)`` matrix of squared Euclidean distances."""
-        return vectors.squared_distances(self.gram)
+        return vectors.squared_distances(self.distance_gram)
+
+    @cached_property
+    def distance_gram(self) -> NDArray[np.float64]:
+        """Inner products to take distances from: ``gram``, unless half of the updates nearly agree with one of them.
+
+        Then they are the inner products of the updates less that one. All distances are the same, and none is the
+        difference of numbers that are equal but for rounding.
+        """
+        common = vectors.row_nearly_all_share(self.gram, self.matrix.dtype)
+        return self.gram if common is None else vectors.difference_gram(self.matrix, common)
 
     @cached_property
     def blocks(self) -> dict[str, Block]:

@@ -10,6 +10,7 @@ import reference_rules as slow
 from helpers import make_cohort, random_cohorts, rejected_rows, step_of
 from mabrfl.aggregation import FABA, Krum, MultiKrum, krum_scores
 from mabrfl.aggregation.distance import faba_removals
+from mabrfl.aggregation.mixing import MixedCohort
 from mabrfl.errors import ConfigError, QuorumError
 from mabrfl.updates import Cohort, Decision
 
@@ -247,3 +248,53 @@ def test_scores_of_small_cohorts_exist() -> None:
         scores = krum_scores(np.ones((n, n)) - np.eye(n), f, neighbours=neighbours)  # type: ignore[arg-type]
         assert scores.shape == (n,)
         assert np.all(scores >= (1 if n > 1 else 0))
+
+
+def nearly_alike(spread, seed, n=12, width=20_000):
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=width) + spread * rng.normal(size=(n, width))).astype(np.float32)
+
+
+def exact_squared_distances(rows):
+    rows = rows.astype(np.float64)
+    return np.array([np.sum((rows - row) ** 2, axis=1) for row in rows])
+
+
+@pytest.mark.parametrize("spread", [1e-5, 1e-3, 0.05])
+@pytest.mark.parametrize("seed", range(4))
+def test_krum_chooses_the_published_winner_where_updates_nearly_agree(spread, seed):
+    rows = nearly_alike(spread, seed)
+    exact = exact_squared_distances(rows)
+    decision = Krum(num_malicious=3)(make_cohort(rows))
+    assert int(np.argmax(decision.weights)) == int(np.argmin(krum_scores(exact, 3)))
+    np.testing.assert_allclose(make_cohort(rows).squared_distances, exact, rtol=1e-3)
+
+
+def test_some_that_nearly_agree_are_told_apart_beside_others_that_do_not():
+    rows = np.concatenate([nearly_alike(1e-3, 0, n=8), nearly_alike(1.0, 1, n=5)])
+    distances = make_cohort(rows).squared_distances
+    np.testing.assert_allclose(distances, exact_squared_distances(rows), rtol=1e-3)
+    farthest = FABA(num_malicious=5)(make_cohort(rows))
+    assert list(farthest.reasons) == ["accepted"] * 8 + ["outlier"] * 5
+
+
+def test_distances_of_ordinary_updates_come_from_their_gram_matrix_itself():
+    rows = np.random.default_rng(0).normal(size=(9, 500)).astype(np.float32)
+    rows[:4] = rows[0]  # copies, but fewer than half
+    cohort = make_cohort(rows)
+    assert cohort.distance_gram is cohort.gram
+
+
+def test_means_of_updates_that_nearly_agree_have_exact_distances_as_well():
+    rows = nearly_alike(1e-3, 0)
+    mixing = np.kron(np.eye(6), np.full(2, 0.5))
+    mixed = MixedCohort(make_cohort(rows), mixing)
+    np.testing.assert_allclose(mixed.squared_distances, exact_squared_distances(mixing @ rows), rtol=1e-3)
+    scaled = MixedCohort(make_cohort(rows), 2 * mixing)
+    assert scaled.distance_gram is scaled.gram
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_differences_of_extreme_size_are_multiplied_right(scale):
+    rows = (nearly_alike(1e-3, 0).astype(np.float64) * scale).astype(np.float32)
+    np.testing.assert_allclose(make_cohort(rows).squared_distances, exact_squared_distances(rows), rtol=1e-3)

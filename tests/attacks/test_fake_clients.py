@@ -33,6 +33,12 @@ class TestFreeRider:
         rows = FreeRider(update="last-step")(view_at(3, step=self.STEP))
         np.testing.assert_array_equal(rows, [self.STEP, self.STEP])
 
+    def test_plain_free_riders_slow_averaging_down_and_do_not_turn_it(self):
+        # Fraboni et al.: clients that return the model as it is leave the course of the others, at a lower rate.
+        honest = random_rows(3, WIDTH)
+        rows = np.concatenate([honest, FreeRider()(view_at(3, step=self.STEP))])
+        np.testing.assert_allclose(rows.mean(axis=0), 3 / 5 * honest.mean(axis=0))
+
     def test_noise_is_each_clients_own_and_has_the_length_that_was_asked_for(self):
         noise = FreeRider(update="last-step", noise=0.5)(view_at(3, step=self.STEP)) - self.STEP
         np.testing.assert_allclose(np.linalg.norm(noise, axis=1), 0.5 * np.linalg.norm(self.STEP))

@@ -8,8 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from matplotlib.text import Text
+
+from mabrfl.reports.drawing import for_paper
+from mabrfl.reports.figures import draw
 from mabrfl.reports.side_by_side import side_by_side
 from mabrfl.reports.tables import tabulate
+from mabrfl.sweeps.results import load_results
 from result_folders import make_cell, run_config, write_run, write_sweep
 
 
@@ -106,3 +111,21 @@ def test_a_figure_for_a_paper_is_a_pdf_of_this_width_without_a_title(
         mabrfl(*arguments, "svg", *more, "--out", "svg")
         titles[more] = next((tmp_path / "svg").iterdir()).read_text().count("<!-- ")
     assert titles[("--no-title",)] < titles[()]
+
+
+def test_a_figure_for_a_paper_has_the_font_and_the_size_that_are_asked_for(
+    mabrfl: Callable[..., Any], tmp_path: Path
+) -> None:
+    write_sweep(tmp_path / "s", [({"defense": name}, 90.0) for name in ("krum", "median")])
+    arguments = ("plot", "s", "--figure", "accuracy", "--format", "pdf", "--out", "figures")
+    assert mabrfl(*arguments, "--font", "serif", "--font-size", "7").code == 0
+    (picture,) = (tmp_path / "figures").iterdir()
+    assert b"+DejaVuSerif" in picture.read_bytes()
+    assert b"+DejaVuSans" not in picture.read_bytes()
+    refused = mabrfl(*arguments, "--font", "Tiems")
+    assert (refused.code, "no font 'Tiems' is installed" in refused.err) == (3, True)
+    cells = load_results(tmp_path / "s").cells
+    for figure in draw(cells, "accuracy").values():
+        for_paper(figure, font_size=6.5)
+        figure.draw_without_rendering()
+        assert {text.get_fontsize() for text in figure.findobj(Text) if text.get_text()} == {6.5}

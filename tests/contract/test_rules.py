@@ -84,8 +84,8 @@ RULES: dict[str, Factory] = {
 NAMES_MATTER = {"median-of-means", "median-of-means-coordinate", "monna-first"}
 """Rules that draw lots per client, or take the first one."""
 
-OTHER_SIZE = {"fltrust"}
-"""Its step has the size of the server's own update; it has its own tests."""
+OTHER_SIZE = {"fltrust", "sign-majority"}
+"""Their step has the size of the server's own update, or is made of signs; they have their own tests."""
 OF_THE_UPDATES_SIZE = {name: make for name, make in RULES.items() if name not in OTHER_SIZE}
 every_rule = pytest.mark.parametrize("make", OF_THE_UPDATES_SIZE.values(), ids=OF_THE_UPDATES_SIZE.keys())
 every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])

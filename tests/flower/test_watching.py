@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
+from flwr.app import Error, Message
 
 from flower_grid import MemoryGrid, arrays_in, honest, key_name, model, reply_to
 from mabrfl import Defense
@@ -59,6 +60,14 @@ def test_most_rejected_and_a_model_that_stands_still_are_reported(tmp_path, capl
     assert kinds(tmp_path)["model-still"] == "critical"
     assert read_status(tmp_path).alert_totals == {"most-rejected": 6, "round-skipped": 6, "model-still": 1}
     assert caplog.text.count("alert (critical): most-rejected: 4 of 6") == 6
+
+
+def test_nodes_that_are_gone_are_missing_and_not_rejected(tmp_path):
+    def gone(message):
+        return Message(Error(5, "Node Unavailable"), reply_to=message)
+
+    run(tmp_path, 1, {k: gone if k < 5 else honest(k) for k in NODES})
+    assert kinds(tmp_path) == {"most-missing": "warning"}
 
 
 def test_a_share_above_three_equal_ones_is_reported():

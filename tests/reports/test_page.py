@@ -177,7 +177,7 @@ def test_the_best_of_a_row_is_marked_once_every_defense_is_run(page: Page) -> No
     finished = [cell for cell in results().cells if cell.status in ("done", "failed")]
     made = Page(report([Results(name="small", cells=finished)]))
     assert marks(made) == [1, 1]
-    assert "Shaded: best of the row; underlined: second best" in made.text
+    assert "Shaded: best of the row; underlined: best of the others" in made.text
 
 
 def test_the_same_results_give_the_same_page(html: str) -> None:

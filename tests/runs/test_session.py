@@ -15,6 +15,9 @@ import pytest
 
 import killing
 from killing import (
+    MANY_KILLS,
+    STRATEGY_KILLS,
+    SWEEP_KILLS,
     SYSTEM_CALLS,
     TINY,
     InterruptAfter,
@@ -56,7 +59,7 @@ RUNS: dict[str, RunConfig] = {
     ),
     "two processes": RunConfig(**{**TINY, "workers": 2}, rounds=8, attack="label-flip", attackers=2),
 }
-KILLS, MANY_KILLS = 7, 55
+KILLS = 7
 """Of each of these runs."""
 
 
@@ -124,7 +127,7 @@ class Run(Trial):
 
 def test_there_are_as_many_kills_as_we_say() -> None:
     assert len(RUNS) * KILLS >= 25
-    assert len(RUNS) * MANY_KILLS >= 200
+    assert len(RUNS) * MANY_KILLS + SWEEP_KILLS + STRATEGY_KILLS >= 1000
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from mabrfl.cli.main import main
 from mabrfl.config import RunConfig
 from mabrfl.errors import ConfigError, MissingExtraError
 from mabrfl.recording.record import RoundRecord
+from mabrfl.recording.tracker_logs import LIBRARIES, check_tracker
 from mabrfl.runs import run
-from mabrfl.runs.trackers import LIBRARIES, check_tracker, metrics_of
+from mabrfl.runs.trackers import metrics_of
 from mabrfl.updates import Verdict
 
 TINY = RunConfig(clients=6, rounds=2, workers=1, attack="sign-flip", attackers=2, partition={"sizes": (8, 16)})
@@ -97,6 +99,17 @@ def test_wandb_keeps_a_run_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     wandb.teardown()  # its process writes the file by itself, and ends here
     (kept,) = (tmp_path / "r" / "wandb").glob("offline-run-*/*.wandb")
     assert b"accuracy" in kept.read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore")  # those of the library are not ours
+def test_every_run_of_a_sweep_is_tracked_in_its_own_folder(tmp_path: Path) -> None:
+    library("tensorboard")
+    base = "dataset = 'digits'\nrounds = 1\nclients = 6\npartition.sizes = [8, 16]\n"
+    (tmp_path / "two.toml").write_text(f"name = 'two'\n[base]\n{base}[axes]\nseed = [0, 1]\n")
+    assert main(["sweep", "two.toml", "--out", "s", "--track", "tensorboard"]) == 0
+    written = list((tmp_path / "s" / "cells").glob("*/tensorboard/events*"))
+    assert len(written) == 2
+    assert all(b"accuracy" in file.read_bytes() for file in written)
 
 
 def test_a_tracker_that_fails_does_not_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any
 import pytest
 
 from killing import outcome
+from mabrfl.config import load_config, resolve
 from mabrfl.errors import ConfigError, DiskError, SweepError
+from mabrfl.sweeps import cell_process
 from mabrfl.sweeps.cell_process import run_assignment
 from mabrfl.sweeps.launchers import Assignment, CellEnded, CellEvent, CellHalted
+from mabrfl.sweeps.local_processes import LocalProcesses
 from mabrfl.sweeps.plan import folder_of
 from mabrfl.sweeps.scheduler import run_sweep
 from mabrfl.sweeps.sweep_file import Sweep, parse_sweep
@@ -197,3 +201,73 @@ def test_an_observer_that_there_is_not_is_said_once_and_nothing_is_run(wanted: S
     with pytest.raises(ConfigError, match="module 'watched' has no 'Diry'; did you mean 'Diary'"):
         local(wanted, tmp_path / "r", observers=["watched:Diry"])
     assert not (tmp_path / "r").exists()
+
+
+SMALL = """
+base = { clients = 6, rounds = 2, training.epochs = 1, partition.sizes = [8, 16] }
+axes.attack = [{ label = "backdoor", attack = "backdoor", attackers = 2 }, { label = "nobody", attack = "none" }]
+axes.defense = ["mab-rfl", "krum", "fldetector"]
+"""
+
+
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note the names of the processes of cells that are started."""
+    names: list[str] = []
+    start = LocalProcesses._start
+
+    def noted(self: LocalProcesses, process: Any) -> None:
+        names.extend([process.name] if process.name.startswith("mabrfl-cell-") else [])
+        start(self, process)
+
+    monkeypatch.setattr(LocalProcesses, "_start", noted)
+    return names
+
+
+def test_small_cells_run_one_after_another_in_one_process_as_they_do_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, small = started(monkeypatch), parse_sweep(SMALL.encode())
+    results = tmp_path / "r"
+    run_sweep(small, results, start_method="fork", jobs=1, workers=1, checkpoint_every=0)
+    assert len(names) == 1
+    run_sweep(small, tmp_path / "alone", launcher=InThisProcess(), jobs=1, workers=1)
+    for cell in small.cells:
+        assert outcome(folder_of(results, cell.key)) == outcome(folder_of(tmp_path / "alone", cell.key))
+
+
+def test_a_process_that_dies_in_a_small_cell_costs_that_cell_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, small, calls = started(monkeypatch), parse_sweep(SMALL.encode()), []
+    fine = cell_process.run
+
+    def dies_the_second_time(*arguments: Any, **settings: Any) -> Any:
+        calls.append(1)
+        return os._exit(3) if len(calls) == 2 else fine(*arguments, **settings)
+
+    monkeypatch.setattr(cell_process, "run", dies_the_second_time)
+    progress = run_sweep(small, tmp_path / "r", only=small.cells[:3], start_method="fork", jobs=1, workers=1)
+    assert [progress.standings[cell.key].status for cell in small.cells[:3]] == ["done", "failed", "done"]
+    assert "exit code 3" in progress.failed[0].error
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "observers"),
+    [
+        ({"defense": "watched:broken"}, []),
+        ({"attack": "sleeper", "attackers": 2, "attack_options.inner": "mabrfl.attacks:LIE"}, []),
+        ({"training.engine": "loop"}, []),
+        ({"workers": 2}, []),
+        ({}, ["watched:Diary"]),
+    ],
+)
+def test_a_cell_that_may_leave_something_behind_has_a_process_of_its_own(
+    settings: dict[str, Any], observers: list[str]
+) -> None:
+    def assignment(settings: dict[str, Any], observers: list[str]) -> Assignment:
+        config = resolve(load_config(None, {"workers": 1, **settings}))
+        return Assignment("r", "key", "label", config.model_dump(mode="json"), observers=observers)
+
+    assert cell_process.is_small(assignment({"before": "nnm", "defense": "krum"}, []))
+    assert not cell_process.is_small(assignment(settings, observers))

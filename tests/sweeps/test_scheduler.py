@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from killing import InterruptAfter, Sitting, Trial, ended, forked, kill_at_random, outcome, recorded
+from killing import SWEEP_KILLS, InterruptAfter, Sitting, Trial, ended, forked, kill_at_random, outcome, recorded
 from mabrfl import runs
 from mabrfl.config import load_config
 from mabrfl.errors import ConfigError, DatasetError, OutputError
@@ -415,10 +415,10 @@ def test_a_sweep_killed_at_random_moments_loses_nothing_and_repeats_nothing(tmp_
 
 
 @pytest.mark.slow
-def test_two_hundred_kills_of_sweeps_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+def test_many_kills_of_sweeps_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     wanted = sweep(f"attack = 'lie'\nattackers = 2\n[axes]\nseed = {list(range(4))}\ndefense = ['fedavg', 'krum']")
-    killed = kill_at_random(SweepTrial(wanted, tmp_path / "sweep"), tmp_path / "killed", 200, "many sweeps")
-    assert len(killed) == 200
+    killed = kill_at_random(SweepTrial(wanted, tmp_path / "sweep"), tmp_path / "killed", SWEEP_KILLS, "many sweeps")
+    assert len(killed) == SWEEP_KILLS
     assert len({sitting.rounds for sitting in killed}) > 12, "all came after the same few rounds"
 
 

@@ -6,6 +6,7 @@ Pre-aggregators, which change what a rule sees, are in :mod:`mabrfl.aggregation.
 from mabrfl.aggregation.alignins import AlignIns
 from mabrfl.aggregation.averaging import FedAvg, SimilarityProbe
 from mabrfl.aggregation.bulyan import Bulyan
+from mabrfl.aggregation.clipped_clustering import ClippedClustering
 from mabrfl.aggregation.clipping import CenteredClip, GeometricMedian
 from mabrfl.aggregation.coordinatewise import Meamed, Median, TrimmedMean
 from mabrfl.aggregation.covariance import CAF, SMEA
@@ -24,6 +25,7 @@ from mabrfl.aggregation.mixing import Mixing, PreAggregated, PreAggregator
 from mabrfl.aggregation.noisy_bound import NoisyNormBound
 from mabrfl.aggregation.preaggregators import ARC, NNM, Bucketing, NormBound
 from mabrfl.aggregation.rflbat import RFLBAT
+from mabrfl.aggregation.sign_majority import SignMajority
 from mabrfl.aggregation.signguard import SignGuard
 from mabrfl.aggregation.spectral import DnC
 from mabrfl.aggregation.weighted_coordinates import WeightedMedian, WeightedTrimmedMean
@@ -44,6 +46,7 @@ __all__ = [
     "Bucketing",
     "Bulyan",
     "CenteredClip",
+    "ClippedClustering",
     "DnC",
     "FLDetector",
     "FLTrust",
@@ -64,6 +67,7 @@ __all__ = [
     "PreAggregator",
     "RobustLearningRate",
     "SignGuard",
+    "SignMajority",
     "SimilarityProbe",
     "TrimmedMean",
     "WeightedMedian",

@@ -238,7 +238,7 @@ class GeometricMedian:
         not depend on it, but from the mean a far outlier takes hundreds of iterations to be shaken off.
     """
 
-    num_iterations: int = 100
+    num_iterations: int = 1000
     tolerance: float = 1e-6
     smoothing: float = 1e-6
     start: Literal["central", "mean"] = "central"
@@ -254,7 +254,7 @@ class GeometricMedian:
         n, unit = len(cohort), float(np.median(cohort.norms)) or 1.0
         start = central_half(cohort.squared_distances) if self.start == "central" else np.full(n, 1 / n)
         weights, iterations = weiszfeld(
-            cohort.gram,
+            cohort.distance_gram,
             start,
             num_iterations=self.num_iterations,
             tolerance=self.tolerance,

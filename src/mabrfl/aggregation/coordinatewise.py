@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mabrfl import vectors
-from mabrfl.checks import check_whole, quorum
+from mabrfl.aggregation.honest_majority import HonestMajority
 from mabrfl.updates import Cohort, Decision, Floats
 
 
@@ -84,7 +84,7 @@ class Median:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrimmedMean:
+class TrimmedMean(HonestMajority):
     """Coordinate-wise trimmed mean (Yin et al., ICML 2018).
 
     In each coordinate the f smallest and the f largest of the n values are left out and the others
@@ -99,22 +99,15 @@ class TrimmedMean:
         Raise :class:`~mabrfl.errors.QuorumError` instead of recording an event unless n > 2f.
     """
 
-    num_malicious: int
-    strict: bool = False
-
-    def __post_init__(self) -> None:
-        check_whole("TrimmedMean num_malicious", self.num_malicious)
-
     def __call__(self, cohort: Cohort, /) -> Decision:
         """Average what is in the middle of every coordinate."""
-        events = quorum("trimmed-mean", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
-        f = cohort.expected_malicious(self.num_malicious)
+        f, events = self.expected(cohort, "trimmed-mean")
         step = vectors.coordinatewise(cohort.matrix, lambda part: trimmed_mean(part, f))
         return Decision(step=step, events=events, facts={"num_trimmed": f})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meamed:
+class Meamed(HonestMajority):
     r"""Mean around median (Xie, Koyejo and Gupta, 2018).
 
     .. math:: g[j] = \frac{1}{n - f} \sum_{i \in N_j} x_i[j]
@@ -130,15 +123,9 @@ class Meamed:
         Raise :class:`~mabrfl.errors.QuorumError` instead of recording an event unless n > 2f.
     """
 
-    num_malicious: int
-    strict: bool = False
-
-    def __post_init__(self) -> None:
-        check_whole("Meamed num_malicious", self.num_malicious)
-
     def __call__(self, cohort: Cohort, /) -> Decision:
         """Average what is nearest to the median of every coordinate."""
-        events = quorum("meamed", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
-        count = len(cohort) - cohort.expected_malicious(self.num_malicious)
+        f, events = self.expected(cohort, "meamed")
+        count = len(cohort) - f
         step = vectors.coordinatewise(cohort.matrix, lambda part: mean_around_median(part, count))
         return Decision(step=step, events=events, facts={"num_averaged": count})

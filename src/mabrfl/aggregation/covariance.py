@@ -18,8 +18,9 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from mabrfl.aggregation.honest_majority import HonestMajority
 from mabrfl.aggregation.kept_clients import marked, mean_of_kept
-from mabrfl.checks import check_choice, check_whole, quorum
+from mabrfl.checks import check_choice, check_whole
 from mabrfl.errors import QuorumError
 from mabrfl.updates import Cohort, Decision
 
@@ -61,7 +62,7 @@ def top_projections(gram: NDArray[np.float64], weights: NDArray[np.float64]) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class CAF:
+class CAF(HonestMajority):
     r"""Covariance-bound agnostic filter (Allouah, Guerraoui and Stephan, ICML 2025): weights that shrink with spread.
 
     Start with :math:`c_i = 1`. While :math:`\sum_i c_i > n - 2f`: form the weighted mean and covariance, their largest
@@ -80,16 +81,10 @@ class CAF:
         Raise :class:`~mabrfl.errors.QuorumError` instead of recording an event unless n > 2f.
     """
 
-    num_malicious: int
-    strict: bool = False
-
-    def __post_init__(self) -> None:
-        check_whole("CAF num_malicious", self.num_malicious)
-
     def __call__(self, cohort: Cohort, /) -> Decision:
         """Shrink weights along the direction of largest spread."""
-        events = quorum("caf", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
-        n, f = len(cohort), cohort.expected_malicious(self.num_malicious)
+        f, events = self.expected(cohort, "caf")
+        n = len(cohort)
         gram = cohort.gram / (float(np.diag(cohort.gram).max()) or 1.0)
         weights, best, least, rounds = np.ones(n), np.ones(n), math.inf, 0
         while weights.sum() > n - 2 * f:
@@ -111,7 +106,7 @@ class CAF:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SMEA:
+class SMEA(HonestMajority):
     r"""Smallest maximum eigenvalue averaging (Allouah et al., ICML 2023): the n - f updates that spread least.
 
     .. math:: S^* = \arg\min_{|S| = n - f} \lambda_{\max}\Big( \frac{1}{|S|} \sum_{i \in S}
@@ -135,20 +130,18 @@ class SMEA:
         Raise :class:`~mabrfl.errors.QuorumError` instead of recording an event unless n > 2f.
     """
 
-    num_malicious: int
     search: Search = "exact"
     max_subsets: int = MAX_SUBSETS
-    strict: bool = False
 
     def __post_init__(self) -> None:
-        check_whole("SMEA num_malicious", self.num_malicious)
+        super().__post_init__()
         check_choice("SMEA search", self.search, get_args(Search))
         check_whole("SMEA max_subsets", self.max_subsets, at_least=1)
 
     def __call__(self, cohort: Cohort, /) -> Decision:
         """Average the subset with the least largest eigenvalue."""
-        events = quorum("smea", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
-        n, f = len(cohort), cohort.expected_malicious(self.num_malicious)
+        f, events = self.expected(cohort, "smea")
+        n = len(cohort)
         scale = float(np.diag(cohort.gram).max()) or 1.0
         gram = centred(cohort.gram / scale, np.ones(n))
         if self.search == "greedy":

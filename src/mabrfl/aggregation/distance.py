@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from mabrfl.aggregation.honest_majority import HonestMajority
 from mabrfl.checks import check_choice, check_whole, outliers, quorum
 from mabrfl.updates import Cohort, Decision
 
@@ -245,7 +246,7 @@ def _farthest_one_by_one(gram: NDArray[np.float64], num_removed: int) -> list[in
 
 
 @dataclass(frozen=True, kw_only=True)
-class FABA:
+class FABA(HonestMajority):
     """FABA (Xia et al., IJCAI 2019): remove the f updates farthest from the mean, average the others.
 
     The removed are reported as outliers, with the distance to the mean of those that remain. Of equally
@@ -261,19 +262,17 @@ class FABA:
         Raise :class:`~mabrfl.errors.QuorumError` instead of recording an event unless n > 2f.
     """
 
-    num_malicious: int
     removal: Removal = "iterative"
-    strict: bool = False
 
     def __post_init__(self) -> None:
-        check_whole("FABA num_malicious", self.num_malicious)
+        super().__post_init__()
         check_choice("FABA removal", self.removal, get_args(Removal))
 
     def __call__(self, cohort: Cohort, /) -> Decision:
         """Remove the far ones, average the rest."""
-        events = quorum("faba", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
-        gram, n = cohort.gram, len(cohort)
-        removed = faba_removals(gram, cohort.expected_malicious(self.num_malicious), self.removal)
+        f, events = self.expected(cohort, "faba")
+        gram, n = cohort.distance_gram, len(cohort)
+        removed = faba_removals(gram, f, self.removal)
         weights = np.ones(n)
         weights[removed] = 0.0
         weights /= weights.sum()

@@ -8,13 +8,14 @@ import numpy as np
 
 from mabrfl import vectors
 from mabrfl.aggregation.coordinatewise import median
+from mabrfl.aggregation.honest_majority import HonestMajority
 from mabrfl.aggregation.kept_clients import marked, mean_of_kept
-from mabrfl.checks import check_whole, quorum
+from mabrfl.checks import check_whole
 from mabrfl.updates import Cohort, Decision
 
 
 @dataclass(frozen=True, kw_only=True)
-class CGE:
+class CGE(HonestMajority):
     r"""Comparative gradient elimination (Gupta, Liu and Vaidya, 2020): the mean of the n - f shortest updates.
 
     The paper adds the n - f gradients up; with a learning rate of its own that is the same as their mean, which is what
@@ -30,22 +31,16 @@ class CGE:
         Raise :class:`~mabrfl.errors.QuorumError` instead of recording an event unless n > 2f.
     """
 
-    num_malicious: int
-    strict: bool = False
-
-    def __post_init__(self) -> None:
-        check_whole("CGE num_malicious", self.num_malicious)
-
     def __call__(self, cohort: Cohort, /) -> Decision:
         """Average the shortest updates."""
-        events = quorum("cge", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
-        count = len(cohort) - cohort.expected_malicious(self.num_malicious)
+        f, events = self.expected(cohort, "cge")
+        count = len(cohort) - f
         kept = marked(len(cohort), np.argsort(cohort.norms, kind="stable")[:count])
         return mean_of_kept(kept, scores={"norm": cohort.norms}, events=events)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoNNA:
+class MoNNA(HonestMajority):
     r"""Nearest-neighbour averaging (MoNNA; Farhadkhani et al., ICML 2023): the n - f updates nearest to a pivot.
 
     .. math:: g = \frac{1}{n - f} \sum_{j \in N_p} x_j
@@ -68,29 +63,27 @@ class MoNNA:
         Raise :class:`~mabrfl.errors.QuorumError` instead of recording an event unless n > 2f.
     """
 
-    num_malicious: int
     pivot: int | None = None
-    strict: bool = False
 
     def __post_init__(self) -> None:
-        check_whole("MoNNA num_malicious", self.num_malicious)
+        super().__post_init__()
         if self.pivot is not None:
             check_whole("MoNNA pivot", self.pivot)
 
     def __call__(self, cohort: Cohort, /) -> Decision:
         """Average the neighbours of the pivot."""
-        events = quorum("monna", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
+        f, events = self.expected(cohort, "monna")
         distances = np.sqrt(cohort.squared_distances)
         pivot = int(np.argmin(distances.sum(axis=1))) if self.pivot is None else self.pivot % len(cohort)
         far = distances[pivot].copy()
         far[pivot] = -1.0  # a copy of the pivot is as near as the pivot, which must be included
-        count = len(cohort) - cohort.expected_malicious(self.num_malicious)
+        count = len(cohort) - f
         kept = marked(len(cohort), np.argsort(far, kind="stable")[:count])
         return mean_of_kept(kept, scores={"distance": distances[pivot]}, events=events, facts={"pivot": pivot})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Aksel:
+class Aksel(HonestMajority):
     """Aksel (Boussetta et al., OPODIS 2020): the mean of the n - f updates nearest to the coordinate-wise median.
 
     Needs n > 2f. The f farthest are reported as outliers. Of equal distances the lower index in canonical order counts
@@ -104,19 +97,13 @@ class Aksel:
         Raise :class:`~mabrfl.errors.QuorumError` instead of recording an event unless n > 2f.
     """
 
-    num_malicious: int
-    strict: bool = False
-
-    def __post_init__(self) -> None:
-        check_whole("Aksel num_malicious", self.num_malicious)
-
     def __call__(self, cohort: Cohort, /) -> Decision:
         """Average the neighbours of the median."""
-        events = quorum("aksel", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
+        f, events = self.expected(cohort, "aksel")
         pivot = vectors.coordinatewise(cohort.matrix, median)
         across = vectors.products(cohort.matrix, pivot, cohort.norms)
         square = float(vectors.row_norms(pivot[None])[0]) ** 2
         far = np.sqrt(np.clip(cohort.norms**2 - 2 * across + square, 0, None))
-        count = len(cohort) - cohort.expected_malicious(self.num_malicious)
+        count = len(cohort) - f
         kept = marked(len(cohort), np.argsort(far, kind="stable")[:count])
         return mean_of_kept(kept, scores={"distance": far}, events=events)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mabrfl.aggregation.honest_majority import HonestMajority
 from mabrfl.aggregation.kept_clients import marked, mean_of_kept
-from mabrfl.checks import check_whole, quorum
+from mabrfl.checks import check_whole
 from mabrfl.errors import QuorumError
 from mabrfl.updates import Cohort, Decision
 
@@ -124,7 +125,7 @@ def _without(cover: int, squared_distances: NDArray[np.float64], count: int) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class MDA:
+class MDA(HonestMajority):
     r"""Minimum-diameter averaging (El Mhamdi et al., 2018): the mean of the n - f updates nearest to each other.
 
     .. math:: S^* = \arg\min_{|S| = n - f} \max_{i, j \in S} \lVert x_i - x_j \rVert,
@@ -145,18 +146,16 @@ class MDA:
         Raise :class:`~mabrfl.errors.QuorumError` instead of recording an event unless n > 2f.
     """
 
-    num_malicious: int
     max_steps: int = MAX_STEPS
-    strict: bool = False
 
     def __post_init__(self) -> None:
-        check_whole("MDA num_malicious", self.num_malicious)
+        super().__post_init__()
         check_whole("MDA max_steps", self.max_steps, at_least=1)
 
     def __call__(self, cohort: Cohort, /) -> Decision:
         """Average the subset of least diameter."""
-        events = quorum("mda", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
-        n, f = len(cohort), cohort.expected_malicious(self.num_malicious)
+        f, events = self.expected(cohort, "mda")
+        n = len(cohort)
         try:
             kept = minimum_diameter(cohort.squared_distances, f, max_steps=self.max_steps)
         except TimeoutError:

@@ -91,6 +91,16 @@ class MixedCohort(Cohort):
         return vectors.mix(self.mixing, self.source.matrix)
 
     @cached_property
+    def distance_gram(self) -> NDArray[np.float64]:
+        """Inner products to take distances from: see :class:`~mabrfl.updates.Cohort`."""
+        source, mixing = self.source, self.mixing
+        means = np.allclose(mixing.sum(axis=1), 1.0, rtol=0, atol=1e-12)
+        if not means or source.distance_gram is source.gram:
+            return self.gram
+        inner = mixing @ source.distance_gram @ mixing.T
+        return np.asarray((inner + inner.T) / 2)
+
+    @cached_property
     def blocks(self) -> dict[str, Block]:
         """The Gram matrix of each layer, of the mixed rows."""
         mixing = self.mixing

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl.aggregation.clipping import RadiusUnit
+from mabrfl.aggregation.honest_majority import HonestMajority
 from mabrfl.aggregation.mixing import Mixing
-from mabrfl.checks import check_choice, check_positive, check_whole, quorum
+from mabrfl.checks import check_choice, check_positive, check_whole
 from mabrfl.rng import uniforms
 from mabrfl.updates import Cohort
 
@@ -38,7 +39,7 @@ def nearest_neighbours(squared_distances: NDArray[np.float64], count: int) -> ND
 
 
 @dataclass(frozen=True, kw_only=True)
-class NNM:
+class NNM(HonestMajority):
     r"""Nearest-neighbour mixing (Allouah et al., AISTATS 2023): each update becomes the mean of its n - f nearest.
 
     .. math:: y_i = \frac{1}{n - f} \sum_{j \in N_i} x_j
@@ -56,16 +57,9 @@ class NNM:
         Raise :class:`~mabrfl.errors.QuorumError` instead of recording an event unless n > 2f.
     """
 
-    num_malicious: int
-    strict: bool = False
-
-    def __post_init__(self) -> None:
-        check_whole("NNM num_malicious", self.num_malicious)
-
     def __call__(self, cohort: Cohort, /) -> Mixing:
         """Average the neighbours of each update."""
-        events = quorum("nnm", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
-        f = cohort.expected_malicious(self.num_malicious)
+        f, events = self.expected(cohort, "nnm")
         return Mixing(nearest_neighbours(cohort.squared_distances, len(cohort) - f), events)
 
 

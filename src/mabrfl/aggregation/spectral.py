@@ -12,7 +12,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from mabrfl import vectors
-from mabrfl.checks import check_choice, check_positive, check_whole, outliers, quorum
+from mabrfl.aggregation.honest_majority import HonestMajority
+from mabrfl.checks import check_choice, check_positive, check_whole, outliers
 from mabrfl.updates import Cohort, Decision, Floats
 
 Combine = Literal["intersection", "union"]
@@ -44,7 +45,7 @@ def spectral_scores(sample: Floats) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DnC:
+class DnC(HonestMajority):
     r"""Divide and conquer (Shejwalkar and Houmansadr, NDSS 2021).
 
     Repeat: take a random subset of the coordinates, centre the updates there, project them on the top
@@ -85,16 +86,14 @@ class DnC:
     mean of the union, then.)
     """
 
-    num_malicious: int
     num_iterations: int = 1
     num_coordinates: int = 10_000
     filter_fraction: float = 1.0
     normalise: bool = False
     combine: Combine = "intersection"
-    strict: bool = False
 
     def __post_init__(self) -> None:
-        check_whole("DnC num_malicious", self.num_malicious)
+        super().__post_init__()
         check_whole("DnC num_iterations", self.num_iterations, at_least=1)
         check_whole("DnC num_coordinates", self.num_coordinates, at_least=1)
         check_positive("DnC filter_fraction", self.filter_fraction)
@@ -102,8 +101,8 @@ class DnC:
 
     def __call__(self, cohort: Cohort, /) -> Decision:
         """Remove those that stick out, average the rest."""
-        events = quorum("dnc", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
-        n, removed = len(cohort), self._num_removed(cohort)
+        f, events = self.expected(cohort, "dnc")
+        n, removed = len(cohort), self._num_removed(len(cohort), f)
         scores = np.array([spectral_scores(sample) for sample in self._samples(cohort)])
         good = _lowest(scores, n - removed)
         kept = good.any(axis=0) if self.combine == "union" else good.all(axis=0)
@@ -120,10 +119,10 @@ class DnC:
             events=events,
         )
 
-    def _num_removed(self, cohort: Cohort) -> int:
-        share = self.filter_fraction * cohort.expected_malicious(self.num_malicious)
+    def _num_removed(self, n: int, f: int) -> int:
+        share = self.filter_fraction * f
         # 0.28 * 25 is a little more than 7 in floating point, and must not become 8.
-        return min(math.ceil(round(share, 9)), len(cohort) - 1)
+        return min(math.ceil(round(share, 9)), n - 1)
 
     def _samples(self, cohort: Cohort) -> Iterator[Floats]:
         rng, width = cohort.rng("dnc"), cohort.matrix.shape[1]

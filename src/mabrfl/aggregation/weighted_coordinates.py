@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from mabrfl import vectors
 from mabrfl.aggregation.averaging import example_weights
-from mabrfl.checks import check_positive, check_whole, quorum
+from mabrfl.aggregation.honest_majority import HonestMajority
+from mabrfl.checks import check_positive
 from mabrfl.updates import Cohort, Decision, Floats
 
 
@@ -98,7 +99,7 @@ class WeightedMedian:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightedTrimmedMean:
+class WeightedTrimmedMean(HonestMajority):
     """Coordinate-wise trimmed mean weighted by numbers of examples.
 
     In each coordinate a share f / n of the *weight* is cut off at either end. With equal numbers it is
@@ -115,18 +116,16 @@ class WeightedTrimmedMean:
         Raise :class:`~mabrfl.errors.QuorumError` instead of recording an event unless n > 2f.
     """
 
-    num_malicious: int
     max_ratio: float = 10.0
-    strict: bool = False
 
     def __post_init__(self) -> None:
-        check_whole("WeightedTrimmedMean num_malicious", self.num_malicious)
+        super().__post_init__()
         check_positive("WeightedTrimmedMean max_ratio", self.max_ratio)
 
     def __call__(self, cohort: Cohort, /) -> Decision:
         """Average the middle of the weight of every coordinate."""
-        events = quorum("weighted-trimmed-mean", "n > 2f", cohort, self.num_malicious, excess=1, strict=self.strict)
-        share = cohort.expected_malicious(self.num_malicious) / len(cohort)
+        f, events = self.expected(cohort, "weighted-trimmed-mean")
+        share = f / len(cohort)
         weights = capped_weights(cohort.num_examples, self.max_ratio)
         step = vectors.coordinatewise(cohort.matrix, lambda part: weighted_trimmed_mean(part, weights, share))
         evidence = [{"weight": float(weight)} for weight in weights]

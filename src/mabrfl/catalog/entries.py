@@ -66,6 +66,7 @@ _DEFENSES: Mapping[str, Entry] = {
         target=f"{_CLIPPING}:GeometricMedian",
         line="Geometric median (RFA; Pillutla et al., IEEE TSP 2022): the point with the least sum of distances.",
         label="Geometric median",
+        revision=2,  # it goes on until it has converged
     ),
     "bulyan": Entry(target="mabrfl.aggregation.bulyan:Bulyan", label="Bulyan", needs=_COUNT),
     "meamed": Entry(target=f"{_COORDINATEWISE}:Meamed", label="Meamed", needs=_COUNT),
@@ -76,7 +77,10 @@ _DEFENSES: Mapping[str, Entry] = {
     "aksel": Entry(target="mabrfl.aggregation.elimination:Aksel", label="Aksel", needs=_COUNT),
     "cge": Entry(target="mabrfl.aggregation.elimination:CGE", label="CGE", needs=_COUNT),
     "median-of-means": Entry(
-        target="mabrfl.aggregation.median_of_means:MedianOfMeans", label="Median of means", needs=_COUNT
+        target="mabrfl.aggregation.median_of_means:MedianOfMeans",
+        label="Median of means",
+        needs=_COUNT,
+        revision=2,  # with the geometric median's
     ),
     "weighted-median": Entry(target="mabrfl.aggregation.weighted_coordinates:WeightedMedian", label="Weighted median"),
     "weighted-trimmed-mean": Entry(
@@ -90,6 +94,10 @@ _DEFENSES: Mapping[str, Entry] = {
     "noisy-norm-bound": Entry(target="mabrfl.aggregation.noisy_bound:NoisyNormBound", label="Norm bound + noise"),
     "flame": Entry(target="mabrfl.aggregation.flame:FLAME", label="FLAME", needs=("model",)),
     "signguard": Entry(target="mabrfl.aggregation.signguard:SignGuard", label="SignGuard"),
+    "sign-majority": Entry(target="mabrfl.aggregation.sign_majority:SignMajority", label="Sign majority"),
+    "clipped-clustering": Entry(
+        target="mabrfl.aggregation.clipped_clustering:ClippedClustering", label="Clipped clustering"
+    ),
     "rflbat": Entry(target="mabrfl.aggregation.rflbat:RFLBAT", label="RFLBAT"),
     "lasa": Entry(target="mabrfl.aggregation.lasa:LASA", label="LASA", needs=("layers",)),
     "alignins": Entry(target="mabrfl.aggregation.alignins:AlignIns", label="AlignIns", needs=("model",)),
@@ -208,6 +216,12 @@ _DATASETS: Mapping[str, Entry] = {
         fixed={"name": "digits"},
         # Clients this small make a handful of steps a round: with the paper's batches and learning rate they hardly
         # leave the starting point, and honest updates are so alike that they pass for sybils.
+        defaults=DatasetDefaults(batch_size=16, learning_rate=1e-2),
+    ),
+    "clusters": Entry(
+        target=_LOAD,
+        line="24 features in 8 classes of clusters, 3,000 + 1,000 points; made here, needs no download",
+        fixed={"name": "clusters"},
         defaults=DatasetDefaults(batch_size=16, learning_rate=1e-2),
     ),
     "reviews": Entry(

@@ -16,6 +16,7 @@ from mabrfl.cli.stopping import importing
 COMMANDS = {
     "run": ("run:run", "Run a federation, show it live, and record it."),
     "sweep": ("sweep:sweep", "Run every cell of a sweep that is not done yet."),
+    "arena": ("arena:arena", "Say where a defense stands among all others, or which defenses fall to an attack."),
     "table": ("results:table", "Show results in the layout of the paper's Table 1."),
     "compare": ("compare:compare", "Compare runs or sweeps: what differs in their settings and in their outcome."),
     "plot": ("results:plot", "Draw results: the paper's figures, and more."),

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mabrfl import catalog
+from mabrfl.cli.completion import names_of
 from mabrfl.cli.once import OnceCommand
 from mabrfl.errors import DatasetError
 from mabrfl.simulation import data
@@ -36,7 +37,9 @@ def list_datasets() -> None:
 
 @app.command(cls=OnceCommand)
 def fetch(
-    name: Annotated[str, typer.Argument(help="The data set, see: mabrfl data list.")],
+    name: Annotated[
+        str, typer.Argument(help="The data set, see: mabrfl data list.", autocompletion=names_of("datasets"))
+    ],
     force: Annotated[bool, typer.Option("--force", help="Fetch it again even if a good copy is there.")] = False,
     into: Annotated[
         Path | None, typer.Option(help="Data folder to put it in, as FOLDER/NAME (default: the user's cache).")

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from mabrfl import catalog
 from mabrfl.catalog.kinds import SINGULAR, Kind
+from mabrfl.cli.completion import listed_names, one_of_these
 from mabrfl.errors import ConfigError, suggest
 
 PARTITIONS = [
@@ -32,8 +33,13 @@ _SECTIONS: dict[Kind, str] = {"presets": "defense_options", "preaggregators": "b
 
 
 def listing(
-    kind: Annotated[str | None, typer.Argument(help=f"Only these: {', '.join(_KINDS)}.")] = None,
-    name: Annotated[str | None, typer.Argument(help="One of them, with its description and its options.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help=f"Only these: {', '.join(_KINDS)}.", autocompletion=one_of_these(_KINDS))
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="One of them, with its description and its options.", autocompletion=listed_names),
+    ] = None,
 ) -> None:
     """Show every name that a run can use, with one line each; or one name, with its options.
 
@@ -104,6 +110,11 @@ def _show_name(console: Console, word: str, name: str | None) -> None:
 def section_of(kind: Kind) -> str:
     """Return the section of a configuration that has the options of this kind."""
     return _SECTIONS.get(kind) or f"{SINGULAR[kind]}_options"
+
+
+def lines_of(word: str) -> list[tuple[str, str]]:
+    """Return the names of a kind, each with its line; none if there is no such kind."""
+    return _lines(_known(word)) if _is_kind(word) else []
 
 
 def _lines(kind: str) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from mabrfl.cli.completion import one_of_these
 from mabrfl.errors import StateError, suggest
 
 if TYPE_CHECKING:
@@ -113,7 +114,10 @@ def table(
             help="final_accuracy, mean_last10 (the mean of the last ten rounds), or attack_success (of a backdoor)."
         ),
     ] = "final_accuracy",
-    marks: Annotated[bool, typer.Option("--marks/--no-marks", help="Mark the best two of each row.")] = True,
+    marks: Annotated[
+        bool,
+        typer.Option("--marks/--no-marks", help="Mark the best of each row, its ties, and the best of the others."),
+    ] = True,
     compare: Annotated[
         bool, typer.Option("--compare/--no-compare", help="The paper's own figures below ours, with the difference.")
     ] = True,
@@ -195,7 +199,11 @@ def plot(
     *,
     figure: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIGURE", help=f"{', '.join(FIGURE_NAMES[:-1])}, or all (the default); repeatable."),
+        typer.Option(
+            metavar="FIGURE",
+            autocompletion=one_of_these(FIGURE_NAMES),
+            help=f"{', '.join(FIGURE_NAMES[:-1])}, or all (the default); repeatable.",
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the pictures; made if need be.")] = Path("figures"),
     format_: Annotated[
@@ -205,6 +213,11 @@ def plot(
         float | None,
         typer.Option(min=1.5, max=40.0, help="In inches, e.g. 3.3 for a column; the legend is below the panels then."),
     ] = None,
+    font: Annotated[
+        str | None,
+        typer.Option(help="Of all letters: serif, sans-serif, monospace, or the name of an installed font."),
+    ] = None,
+    font_size: Annotated[float | None, typer.Option(min=3.0, max=40.0, help="Of all letters, in points.")] = None,
     no_title: Annotated[bool, typer.Option("--no-title", help="Leave the title to the caption of your paper.")] = False,
     compare: Annotated[
         bool,
@@ -229,7 +242,7 @@ def plot(
     cells = cells_of(loaded)
     drawn = {stem: picture for name in names for stem, picture in draw(cells, name, compare=compare).items()}
     for picture in drawn.values():
-        for_paper(picture, width=width, title=not no_title)
+        for_paper(picture, width=width, title=not no_title, font=font, font_size=font_size)
     for path in save_figures(drawn, out, endings):
         typer.echo(str(path))
 

@@ -11,6 +11,7 @@ import click
 import typer
 from rich.console import Console
 
+from mabrfl.cli.completion import names_of, one_of_these
 from mabrfl.cli.execution import default_folder, execute
 from mabrfl.cli.once import INTEGER, share_or_count
 from mabrfl.cli.run_summary import show_interruption, show_run, warnings
@@ -20,7 +21,7 @@ from mabrfl.config.toml import parse_toml
 from mabrfl.errors import ConfigError, OutputError
 from mabrfl.recording.folder import CONFIG, shown
 from mabrfl.recording.ownership import reserved
-from mabrfl.runs.trackers import check_tracker
+from mabrfl.recording.tracker_logs import check_tracker
 
 if TYPE_CHECKING:
     from mabrfl.simulation.simulator import Simulation
@@ -42,30 +43,57 @@ def run(  # the options document themselves
     ] = None,
     *,
     dataset: Annotated[
-        str | None, typer.Option(help="digits, mnist, ... or module:Name.", rich_help_panel=_WHAT)
+        str | None,
+        typer.Option(
+            autocompletion=names_of("datasets"), help="digits, mnist, ... or module:Name.", rich_help_panel=_WHAT
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="mlp, mnist-cnn, ...; by data set if left out.", rich_help_panel=_WHAT)
+        str | None,
+        typer.Option(
+            autocompletion=names_of("models"),
+            help="mlp, mnist-cnn, ...; by data set if left out.",
+            rich_help_panel=_WHAT,
+        ),
     ] = None,
     defense: Annotated[
-        str | None, typer.Option(help="mab-rfl, fedavg, krum, ... or module:Name.", rich_help_panel=_WHAT)
+        str | None,
+        typer.Option(
+            autocompletion=names_of("defenses"),
+            help="mab-rfl, fedavg, krum, ... or module:Name.",
+            rich_help_panel=_WHAT,
+        ),
     ] = None,
     before: Annotated[
         list[str] | None,
         typer.Option(
+            autocompletion=names_of("preaggregators"),
             metavar="NAME",
             help="Pre-aggregator before the defense's rule: nnm, bucketing, ...; repeatable, in order.",
             rich_help_panel=_WHAT,
         ),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="Of mab-rfl: hardened (default), paper or reference.", rich_help_panel=_WHAT)
+        str | None,
+        typer.Option(
+            autocompletion=names_of("presets"),
+            help="Of mab-rfl: hardened (default), paper or reference.",
+            rich_help_panel=_WHAT,
+        ),
     ] = None,
     selector: Annotated[
-        str | None, typer.Option(help="acs, uniform, ...; the defense's own if left out.", rich_help_panel=_WHAT)
+        str | None,
+        typer.Option(
+            autocompletion=names_of("selectors"),
+            help="acs, uniform, ...; the defense's own if left out.",
+            rich_help_panel=_WHAT,
+        ),
     ] = None,
     attack: Annotated[
-        str | None, typer.Option(help="none, lie, label-flip, ... or module:Name.", rich_help_panel=_WHAT)
+        str | None,
+        typer.Option(
+            autocompletion=names_of("attacks"), help="none, lie, label-flip, ... or module:Name.", rich_help_panel=_WHAT
+        ),
     ] = None,
     attackers: Annotated[
         float | None,
@@ -107,6 +135,7 @@ def run(  # the options document themselves
     observe: Annotated[
         list[str] | None,
         typer.Option(
+            autocompletion=names_of("observers"),
             metavar="NAME",
             help="Have an observer watch the run: module:Name, or a plug-in's name; repeatable.",
             rich_help_panel=_WHERE,
@@ -114,7 +143,12 @@ def run(  # the options document themselves
     ] = None,
     track: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="tensorboard, mlflow or wandb; repeatable.", rich_help_panel=_WHERE),
+        typer.Option(
+            autocompletion=one_of_these(("tensorboard", "mlflow", "wandb")),
+            metavar="NAME",
+            help="tensorboard, mlflow or wandb; repeatable.",
+            rich_help_panel=_WHERE,
+        ),
     ] = None,
     save_model: Annotated[
         bool,

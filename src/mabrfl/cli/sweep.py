@@ -23,7 +23,7 @@ from mabrfl.cli.run import parse_value
 from mabrfl.cli.stopping import Stopped
 from mabrfl.cli.sweep_live import monitor_for
 from mabrfl.errors import ConfigError, DiskError, SweepError, require
-from mabrfl.runs.trackers import check_tracker
+from mabrfl.recording.tracker_logs import check_tracker
 from mabrfl.sweeps.adoption import adoptable, with_adopted
 from mabrfl.sweeps.cells import PlannedCell, Typed, select
 from mabrfl.sweeps.estimate import Pace, estimate

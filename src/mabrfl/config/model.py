@@ -229,6 +229,9 @@ class RunConfig(Section):
         code has otherwise (optimiser state, data draw, who attacks).
     attackers
         How many clients attack: a float is a share of the clients (rounded down), an integer a count.
+    attackers_per_round
+        So many of the attackers are among the clients of every round, for a selector that does not learn; 0 leaves it
+        to the selector.
     allow_majority
         Permit half or more of the clients to attack, which no defense here claims to withstand.
     attackers_chosen

@@ -139,7 +139,8 @@ def look_at_round(alerts: Alerts, figures: Mapping[str, Any], rows: Sequence[Map
         How many rounds in a row the model has not changed, this one included.
     """
     accepted = figures["replies-accepted"]
-    verdicts = [row["verdict"] for row in rows if row.get("verdict") in _ARRIVED]
+    # A node that is gone has sent nothing that could be refused: its error counts as missing below.
+    verdicts = [row["verdict"] for row in rows if row.get("verdict") in _ARRIVED and row.get("reason") != "error"]
     refused = verdicts.count("rejected") + verdicts.count("quarantined")
     skipped = {row["reason"] for row in rows if row.get("verdict") == "unjudged"}
     if refused > len(verdicts) / 2:

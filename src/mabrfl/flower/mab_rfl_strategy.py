@@ -68,6 +68,7 @@ class MabRflStrategy(RobustStrategy):
         record_head: str | Path | Sequence[str] | None = None,
         alert_command: Sequence[str] | None = None,
         alert_url: str | None = None,
+        track: str | Sequence[str] = (),
         identify: Identify = by_public_key,
         buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES,
         **options: Any,
@@ -104,6 +105,7 @@ class MabRflStrategy(RobustStrategy):
             record_head=record_head,
             alert_command=alert_command,
             alert_url=alert_url,
+            track=track,
             identify=identify,
             buffer_suffixes=buffer_suffixes,
         )

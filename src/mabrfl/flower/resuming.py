@@ -19,6 +19,7 @@ from mabrfl.flower.reply_checks import CheckResult
 from mabrfl.flower.reply_grid import OneByOneGrid
 from mabrfl.flower.server_state import BY_CLIENTS, BY_SERVER, ServerState
 from mabrfl.flower.state_folder import AuditKeeping
+from mabrfl.flower.tracking import RoundTracking
 from mabrfl.flower.watching import RoundWatch
 from mabrfl.recording.audit import safe_text
 
@@ -36,6 +37,7 @@ class ResumingStrategy(EvaluatingStrategy):
     audit_keeping: AuditKeeping
     alerts: Alerts
     _watch: RoundWatch
+    _tracking: RoundTracking
     _train_config: ConfigRecord | None
 
     @abstractmethod
@@ -62,10 +64,11 @@ class ResumingStrategy(EvaluatingStrategy):
         only the missing rounds are run: ``num_rounds`` counts all of them.
         """
         self._timeout, self._train_config = timeout, train_config
-        state = self.state
+        state, done = self.state, False
         state.prepare(initial_arrays)
         try:
             resumed = self._open()
+            self._tracking.open(self.config(), self.state_dir, resumed)
             self._offset, left = state.round, num_rounds - resumed
             safe_grid = OneByOneGrid(grid, state.schema.reply_limits(), self.check_reply)
             evaluate = None if evaluate_fn is None else self._saving(evaluate_fn, resumed)
@@ -76,6 +79,7 @@ class ResumingStrategy(EvaluatingStrategy):
                 arguments = (safe_grid, state.record(), left, timeout, train_config, evaluate_config, evaluate)
                 with numbered_rounds(self._offset, num_rounds):
                     self._update_history(super().start(*arguments))
+            done = True
             return state.history.result(state.record())
         except Exception as error:
             self._report_end(error)
@@ -83,6 +87,7 @@ class ResumingStrategy(EvaluatingStrategy):
         finally:
             state.close()
             self.alerts.close()
+            self._tracking.close(done=done)
 
     def _open(self) -> int:
         """Open the state folder, if there is one; return the last finished round in it."""
@@ -111,6 +116,7 @@ class ResumingStrategy(EvaluatingStrategy):
                 return state.history.evaluate_metrics_serverapp.get(number)
             metrics = evaluate_fn(number, arrays)
             state.evaluate(BY_SERVER, number, metrics)
+            self._tracking.evaluated(number, metrics)
             return metrics
 
         return evaluate
@@ -135,4 +141,5 @@ class ResumingStrategy(EvaluatingStrategy):
         metrics = super().aggregate_evaluate(server_round, replies)
         if self.fraction_evaluate:
             self.state.evaluate(BY_CLIENTS, self._offset + server_round, metrics)
+            self._tracking.evaluated(self._offset + server_round, metrics)
         return metrics

@@ -20,6 +20,7 @@ from mabrfl.flower.schema import ModelSchema
 from mabrfl.flower.state_config import hash_of
 from mabrfl.flower.state_folder import AuditKeeping, StateFolder, now
 from mabrfl.flower.upgrading import load_changed
+from mabrfl.flower.watching import single_numbers
 from mabrfl.global_model import GlobalModel
 from mabrfl.recording.audit import safe_text
 from mabrfl.recording.encoding import DTYPES, MALFORMED
@@ -124,6 +125,7 @@ class ServerState:
         self._model: GlobalModel | None = None
         self._fixed: dict[str, Array] = {}
         self._folder: StateFolder | None = None
+        self._status: FederationStatus | None = None
 
     @property
     def prepared(self) -> bool:
@@ -233,6 +235,9 @@ class ServerState:
         self.history.evaluate(which, number, metrics)
         if self._folder is not None:
             self._folder.save_evaluation(self.history.newest())
+        if self._status is not None and self._status.round == number:
+            newest = single_numbers(self.history.newest_metrics())
+            self.save_status(self._status.model_copy(update={"metrics": newest}))
 
     def finish(self, number: int, metrics: MetricRecord, rows: Iterable[Mapping[str, Any]]) -> None:
         """End a round; with a folder, everything is on disk when this returns."""
@@ -251,13 +256,15 @@ class ServerState:
 
     def save_status(self, status: FederationStatus) -> None:
         """Replace the status that monitors read."""
+        self._status = status
         if self._folder is not None:
             write_status(self._folder.path, status)
 
     def last_status(self) -> FederationStatus | None:
         """Return the status that an earlier run left; no run depends on it."""
         try:
-            return None if self._folder is None else read_status(self._folder.path)
+            self._status = None if self._folder is None else read_status(self._folder.path)
+            return self._status
         except StateError as error:
             log.warning("%s; its totals start again", safe_text(error, 1000))
             return None

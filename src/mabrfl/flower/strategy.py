@@ -28,6 +28,7 @@ from mabrfl.flower.root_training import RootUpdate, root_row
 from mabrfl.flower.round_report import RoundReport, audit_rows, figures, log_round, log_settings, metric_record
 from mabrfl.flower.server_state import FORMAT, ServerState
 from mabrfl.flower.state_folder import AuditKeeping
+from mabrfl.flower.tracking import RoundTracking
 from mabrfl.flower.watching import RoundWatch
 from mabrfl.global_model import BUFFER_SUFFIXES, GlobalModel
 from mabrfl.protocols import Selector
@@ -92,6 +93,8 @@ class RobustStrategy(ResumingStrategy):
         At the start the recorded hash must be in the audit, so that an older copy of the folder is refused.
     alert_command, alert_url
         Receive alerts as JSON: the words of a command, on its standard input; an ``http://127.0.0.1`` address, by POST.
+    track
+        Trackers that get the numbers of each round: ``tensorboard``, ``mlflow``, ``wandb``, or a list of these.
     identify
         Returns the identities of nodes; :func:`~mabrfl.flower.by_public_key` by default.
     root_update
@@ -135,6 +138,7 @@ class RobustStrategy(ResumingStrategy):
         record_head: str | Path | Sequence[str] | None = None,
         alert_command: Sequence[str] | None = None,
         alert_url: str | None = None,
+        track: str | Sequence[str] = (),
         identify: Identify = by_public_key,
         root_update: RootUpdate | None = None,
         buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES,
@@ -186,6 +190,7 @@ class RobustStrategy(ResumingStrategy):
         self.limits = Limits(min_train_nodes, max_rejected, min_accepted)
         self.alerts = Alerts(alert_command, alert_url)
         self._watch = RoundWatch(self.alerts)
+        self._tracking = RoundTracking(track)
         self.train_metrics_aggr_fn = train_metrics_aggr_fn
         self.accept_changes = accept_changes
         heads = None if record_head is None else HeadRecord.at(record_head)
@@ -282,6 +287,7 @@ class RobustStrategy(ResumingStrategy):
         state.finish(number, metrics, rows)
         self._watch.stage("save")
         self._watch.end(numbers, rows, self.state_dir, head_recorded=state.head_recorded)
+        self._tracking.round_done(number, numbers, self.defense.reputation)
         if self.state_dir is not None:
             newest, reputation = state.history.newest_metrics(), self.defense.reputation
             state.save_status(self._watch.status(metrics=newest, reputation=reputation, decisions=state.operator))

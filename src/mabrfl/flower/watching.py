@@ -98,8 +98,8 @@ class RoundWatch:
         return FederationStatus(
             round=self._number,
             time=time.time(),
-            figures=_numbers(self._figures),
-            metrics=_numbers(metrics),
+            figures=single_numbers(self._figures),
+            metrics=single_numbers(metrics),
             seconds=dict(self._seconds),
             totals=dict(self._totals),
             alerts=self._alerts.of_round,
@@ -126,7 +126,7 @@ class RoundWatch:
         )
 
 
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+def single_numbers(values: Mapping[str, Any]) -> dict[str, float]:
     """Return the single finite numbers among metrics."""
     plain = {name: value for name, value in values.items() if isinstance(value, int | float)}
     return {safe_text(name): float(value) for name, value in plain.items() if abs(value) < 1e300}

@@ -15,6 +15,7 @@ from mabrfl.screening.momentum import MomentumMemory
 from mabrfl.screening.non_sybil import Split, cluster_cosine, two_clusters
 from mabrfl.screening.sybil import components, largest_components, similarity_threshold
 from mabrfl.updates import Cohort, Decision, Evidence, Reason
+from mabrfl.vectors.pairs import largest_beside
 
 _FEWEST_TO_CLUSTER = 2
 
@@ -130,8 +131,7 @@ class MabRflRule:
             min_size=chosen.min_component,
             rng=cohort.rng("component-ties") if chosen.component_ties == "random" else None,
         )
-        others = cosines - 3 * np.eye(len(cosines))
-        nearest = others.max(axis=1) if len(cohort) > 1 else np.full(1, np.nan)
+        nearest = largest_beside(cosines) if len(cohort) > 1 else np.full(1, np.nan)
         return _SybilTest(flagged, labels, nearest, threshold)
 
     def _screen_outliers(self, gram: NDArray[np.float64]) -> _OutlierTest:

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from mabrfl.errors import OutputError, extra_needed
+from mabrfl.errors import ConfigError, OutputError, extra_needed, suggest
 
 with extra_needed("a picture"):
     import matplotlib as mpl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import fontManager
+    from matplotlib.text import Text
     from matplotlib.ticker import MaxNLocator
 
 # Okabe and Ito's palette, safe for all common kinds of colour blindness; every line also has its own dashes.
@@ -68,13 +70,58 @@ def percent_axis(axes: Axes, label: str) -> None:
     axes.set_yticks(range(0, 101, 10))
 
 
-def for_paper(figure: Figure, *, width: float | None = None, title: bool = True) -> None:
+def for_paper(
+    figure: Figure,
+    *,
+    width: float | None = None,
+    title: bool = True,
+    font: str | None = None,
+    font_size: float | None = None,
+) -> None:
     """Change a figure for a page: its width in inches, with the legend below the panels; without a title if asked to.
 
-    Sizes of letters stay as they are, so that figures of one width have letters of one size.
+    Parameters
+    ----------
+    figure
+        The figure; it is changed.
+    width
+        In inches. Sizes of letters stay as they are, so that figures of one width have letters of one size.
+    title
+        Whether to keep the title.
+    font
+        Of all letters: serif, sans-serif, monospace, or the name of an installed font.
+    font_size
+        Of all letters, in points.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such font.
     """
     if not title:
         figure.suptitle("")
+    _fit(figure, width)
+    if font is not None:
+        _check_font(font)
+    for text in figure.findobj(Text):
+        if font is not None:
+            text.set_fontfamily(font)
+        if font_size is not None:
+            text.set_fontsize(font_size)
+    for axes in figure.axes if font is not None or font_size is not None else ():
+        # Labels of ticks are made anew when the figure is drawn.
+        axes.tick_params(labelfontfamily=font, labelsize=font_size or axes.xaxis.get_tick_params().get("labelsize"))
+
+
+def _check_font(name: str) -> None:
+    families = ("serif", "sans-serif", "monospace")
+    known = {entry.name for entry in fontManager.ttflist}
+    if name not in families and name not in known:
+        raise ConfigError(f"no font '{name}' is installed{suggest(name, [*families, *sorted(known)])}")
+
+
+def _fit(figure: Figure, width: float | None) -> None:
+    """Give a figure a width, with the legend below the panels."""
     if width is None:
         return
     before, height = figure.get_size_inches()

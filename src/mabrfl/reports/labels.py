@@ -111,11 +111,7 @@ class Column:
 
     @property
     def ranked(self) -> bool:
-        """Whether the column competes.
-
-        FedAvg is the baseline without a defense, which the paper does not rank. It is not ranked with another selector
-        either: it could be marked as the best beside an unranked FedAvg that is better.
-        """
+        """Whether the paper ranks it: FedAvg, with any selector, is the baseline without a defense."""
         return not self.entry.baseline
 
     @property

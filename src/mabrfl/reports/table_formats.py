@@ -5,11 +5,19 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from mabrfl.reports.comparison import Agreement, Ranking, agreements, compared_columns, rankings
 from mabrfl.reports.labels import Column, Row
-from mabrfl.reports.tables import BEGUN_NOTE, FAILED_NOTE, Table, TableEntry, difference_text, entry_text, signed
+from mabrfl.reports.tables import (
+    BEGUN_NOTE,
+    FAILED_NOTE,
+    Table,
+    TableEntry,
+    competing,
+    difference_text,
+    entry_text,
+    signed,
+)
 from mabrfl.reports.text_tables import (
     escape_latex,
     latex_document,
@@ -50,7 +58,7 @@ def _markdown_table(table: Table, compare: bool) -> str:
     for row, share in with_shares(grid.rows):
         entries = [_markdown_entry(table, table.at(row, column), compare) for column in grid.columns]
         lines.append([share, markdown_text(row.label), *entries])
-    notes = " ".join([*table.notes(compare=compare), legend(table, compare=compare)])
+    notes = " ".join([*table.notes(compare=compare), legend(table, compare=compare)]).rstrip()
     return f"**{markdown_text(grid.setting.title)}**\n\n{markdown_rows(lines)}\n{markdown_text(notes)}\n"
 
 
@@ -66,23 +74,35 @@ def legend(table: Table, *, compare: bool, best: str = "Bold", second: str = "it
     best, second
         How the best of a row and the second best look.
     """
-    columns = table.grid.columns
-    ranked = sum(column.ranked for column in columns)
-    parts = [f"{best}: best of the row; {second}: second best"] if ranked > 1 and table.marked else []
-    if parts and ranked < len(columns):
-        others = dict.fromkeys(replace(column, variant="").label for column in columns if not column.ranked)
-        parts.append(f"not ranked: {', '.join(others)}")
+    tied = ", and what differs from it by a standard deviation or less" if max(table.seed_counts, default=0) > 1 else ""
+    several = len(competing(table.grid)) > 1 and table.marked
+    parts = [f"{best}: best of the row{tied}; {second}: best of the others"] if several else []
     if parts and table.unmarked_rows:
-        parts.append("no marks in a row of which a ranked defense is not run yet")
+        parts.append("no marks in a row that is not complete yet")
+    if parts and table.rows_with_a_goal:
+        names = ", ".join(dict.fromkeys(row.label for row in table.rows_with_a_goal))
+        parts.append(f"no marks for {names}, which has a goal beside the accuracy: see the attack success")
     if parts and table.seeds_differ:
         parts.append(
-            "where the ranked defenses of a row have different seeds, by those that all of them have: "
+            "where the columns of a row have different seeds, by those that all of them have: "
             "the mean over these is in square brackets, if it is another one"
         )
     sentences = ["; ".join(parts)] if parts else []
     sentences += ["Below ours: the paper's figure and the difference in points"] if compare else []
-    words = ["A dash: not run yet", BEGUN_NOTE, *([FAILED_NOTE] if table.failures else [])]
-    return ". ".join([*sentences, f"{'; '.join(words)}; empty: not part of the experiment."])
+    words = [note for note, there in _words(table).items() if there]
+    sentences += ["; ".join([words[0][0].upper() + words[0][1:], *words[1:]])] if words else []
+    return ". ".join(sentences) + ("." if sentences else "")
+
+
+def _words(table: Table) -> dict[str, bool]:
+    """Return the words that may stand in place of a number, and whether they do."""
+    found = [entry for entry in table.entries.values() if entry.mean is None]
+    return {
+        "a dash: not run yet": any(entry.status == "missing" for entry in found),
+        BEGUN_NOTE: any(entry.status == "running" for entry in found),
+        FAILED_NOTE: bool(table.failures),
+        "empty: not part of the experiment": any(entry.status == "unplanned" for entry in found),
+    }
 
 
 def _markdown_entry(table: Table, entry: TableEntry, compare: bool) -> str:

@@ -46,9 +46,10 @@ class TableEntry:
     paper
         The paper's figure, if it has one.
     mark
-        Whether this is the best or the second best defense of its row; no marks as long as one is not run.
+        Whether this is the best of its row (or within a standard deviation of the best), or the best of the others. No
+        marks as long as one is not run, nor by accuracy where the attack has a goal of its own.
     marked_by
-        The mean over the seeds that all ranked defenses of the row have, by which they are marked; None if it reads as
+        The mean over the seeds that all columns of the row have, by which they are marked; None if it reads as
         ``mean`` does.
     """
 
@@ -96,16 +97,22 @@ class Table:
 
     @property
     def unmarked_rows(self) -> tuple[Row, ...]:
-        """The rows with a number in which there are no marks, since another defense is planned and not run yet."""
-        return tuple(row for row in self.grid.begun_rows if not _is_run(self._ranked(row)))
+        """The rows with a number in which there are no marks, since another column is planned and not run yet."""
+        return tuple(row for row in self.grid.begun_rows if not _is_run(self._competing(row)))
 
-    def _ranked(self, row: Row) -> list[TableEntry]:
-        return [self.at(row, column) for column in self.grid.columns if column.ranked]
+    @property
+    def rows_with_a_goal(self) -> tuple[Row, ...]:
+        """The rows without marks since accuracy does not say what their attack reached."""
+        rows = self.grid.begun_rows if self.metric != "attack_success" and competing(self.grid) else ()
+        return tuple(row for row in rows if has_goal(self.grid, row))
+
+    def _competing(self, row: Row) -> list[TableEntry]:
+        return [self.at(row, column) for column in competing(self.grid)]
 
     @property
     def seeds_differ(self) -> bool:
-        """Whether the ranked defenses of some row have different numbers of seeds."""
-        return any(len({entry.seeds for entry in self._ranked(row) if entry.seeds}) > 1 for row in self.grid.rows)
+        """Whether the columns of some row have different numbers of seeds."""
+        return any(len({entry.seeds for entry in self._competing(row) if entry.seeds}) > 1 for row in self.grid.rows)
 
     @property
     def compares(self) -> bool:
@@ -154,7 +161,7 @@ def tabulate(cells: Iterable[Cell], metric: Metric = "final_accuracy", *, marks:
     metric
         The number of each run's summary that is shown. Attack success is shown of attacks with a goal alone.
     marks
-        Whether the best two of each row are marked.
+        Whether the best of each row, and the best of the others, are marked.
 
     Raises
     ------
@@ -181,11 +188,12 @@ def _table(grid: Grid, metric: Metric, marked: bool) -> Table:
             )
             for column in grid.columns
         }
-        ranked = {column: entry for column, entry in plain.items() if column.ranked}
-        fair = fair_means(grid, row, list(ranked), metric) if marked and _is_run(ranked.values()) else {}
+        columns = competing(grid) if marked and (metric == "attack_success" or not has_goal(grid, row)) else []
+        run = _is_run(plain[column] for column in columns)
+        fair = fair_values(grid, row, columns, metric) if run else {}
         marks = _marks(fair, lowest_first=metric == "attack_success")
         for column, entry in plain.items():
-            mark, mean = marks.get(column, ""), fair.get(column) if marks else None
+            mark, mean = marks.get(column, ""), statistics.fmean(fair[column]) if marks and column in fair else None
             entries[row, column] = replace(entry, mark=mark, marked_by=_unless_shown(mean, entry.mean))
     return Table(grid, metric, entries, marked)
 
@@ -196,11 +204,27 @@ def _unless_shown(mean: float | None, other: float | None) -> float | None:
     return None if same else mean
 
 
+def competing(grid: Grid) -> list[Column]:
+    """Return the columns that are marked: all of them, FedAvg too, if any of them is a defense."""
+    return list(grid.columns) if any(column.ranked for column in grid.columns) else []
+
+
+def has_goal(grid: Grid, row: Row) -> bool:
+    """Whether the attack of a row has a goal of its own, such as a backdoor."""
+    cells = [cell for column in grid.columns for cell in grid.at(row, column)]
+    return any(cell.num_attackers and cell.measured("attack_success") is not None for cell in cells)
+
+
 def fair_means(grid: Grid, row: Row, columns: Sequence[Column], metric: Metric) -> dict[Column, float]:
-    """Return the means of those of a row that have one, over the seeds that all of them have.
+    """Return the means of :func:`fair_values`."""
+    return {column: statistics.fmean(values) for column, values in fair_values(grid, row, columns, metric).items()}
+
+
+def fair_values(grid: Grid, row: Row, columns: Sequence[Column], metric: Metric) -> dict[Column, list[float]]:
+    """Return the numbers of those of a row that have any, for the seeds that all of them have.
 
     Seeds differ by more than defenses do: the mean of three seeds and the figure of one do not compare. Where no seed
-    is common to all, each has the mean over its own.
+    is common to all, each has the numbers of its own.
     """
     by_seed = {
         column: {
@@ -213,7 +237,7 @@ def fair_means(grid: Grid, row: Row, columns: Sequence[Column], metric: Metric) 
     by_seed = {column: values for column, values in by_seed.items() if values}
     common = set.intersection(*map(set, by_seed.values())) if by_seed else set()
     return {
-        column: statistics.fmean(value for seed, value in values.items() if seed in common or not common)
+        column: [value for seed, value in values.items() if seed in common or not common]
         for column, values in by_seed.items()
     }
 
@@ -246,14 +270,21 @@ def _is_run(entries: Iterable[TableEntry]) -> bool:
     return not any(entry.status in ("running", "missing") for entry in entries)
 
 
-def _marks(means: Mapping[Column, float], *, lowest_first: bool = False) -> dict[Column, Mark]:
-    """Mark the best and the second best; equal texts have equal marks."""
-    read = {column: shown(mean) for column, mean in means.items()}
-    distinct = sorted(set(read.values()), reverse=not lowest_first)
-    if len(read) < 2:
+def _marks(values: Mapping[Column, Sequence[float]], *, lowest_first: bool = False) -> dict[Column, Mark]:
+    """Mark the best, all that tie with it, and the best of the others; equal texts have equal marks.
+
+    Two tie if their means differ by no more than the larger one of their standard deviations over seeds.
+    """
+    if len(values) < 2:
         return {}
-    marks: dict[float, Mark] = dict(zip(distinct, ("best", "second"), strict=False))
-    return {column: marks.get(value, "") for column, value in read.items()}
+    read = {column: shown(statistics.fmean(own)) for column, own in values.items()}
+    spread = {column: statistics.stdev(own) if len(own) > 1 else 0.0 for column, own in values.items()}
+    choose = min if lowest_first else max
+    best = choose(read, key=lambda column: read[column])
+    ties = {column for column in read if abs(read[column] - read[best]) <= max(spread[column], spread[best])}
+    others = [read[column] for column in read if column not in ties]
+    second = choose(others) if others else None
+    return {column: "best" if column in ties else "second" if value == second else "" for column, value in read.items()}
 
 
 def shown(value: float) -> float:

@@ -1,6 +1,7 @@
 """The process of a cell: it runs the cell, reports on it, and ends with the sweep.
 
-It may end at any moment, by any signal: the next sweep goes on with its folder.
+It may end at any moment, by any signal: the next sweep goes on with its folder. Small cells run one after another in
+the same process, because to start one takes longer than they do.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
+from mabrfl.catalog import BUILT_IN, KINDS
 from mabrfl.config import RunConfig, config_hash, resolve
 from mabrfl.config.toml import one_line
 from mabrfl.errors import DatasetError, DiskError, KilledError, StateError
@@ -31,7 +33,15 @@ from mabrfl.recording.atomic import write_atomically
 from mabrfl.recording.folder import FULL, explained, shown
 from mabrfl.recording.ownership import FAILED
 from mabrfl.runs import Observer, RunStart, run
-from mabrfl.sweeps.launchers import Assignment, CellAdvanced, CellEvent, CellHalted, CellNote, CellStarted
+from mabrfl.sweeps.launchers import (
+    Assignment,
+    CellAdvanced,
+    CellEnded,
+    CellEvent,
+    CellHalted,
+    CellNote,
+    CellStarted,
+)
 from mabrfl.sweeps.plan import folder_of
 from mabrfl.sweeps.results import KEY_LENGTH
 
@@ -41,7 +51,7 @@ ReportEvent = Callable[[CellEvent], None]
 LOGS = "logs"
 _WATCH_SECONDS = 0.2
 _LONGEST_ERROR = 500
-_EVENTS = {kind.__name__: kind for kind in (CellStarted, CellAdvanced, CellNote, CellHalted)}
+_EVENTS = {kind.__name__: kind for kind in (CellStarted, CellAdvanced, CellNote, CellHalted, CellEnded)}
 
 
 def log_of(results: Path, key: str) -> Path:
@@ -137,19 +147,51 @@ class _ProgressReporter(Observer):
             raise KilledError(f"the sweep cannot be reached: {error}") from error
 
 
+def is_small(assignment: Assignment) -> bool:
+    """Whether the process of a cell may run others after it: a short run that leaves nothing behind.
+
+    Its clients are trained together in this one process, nobody watches it, and no code in it is the user's own, which
+    could keep something from one run to the next.
+    """
+    settings = assignment.settings
+    names = [(kind, settings[kind.removesuffix("s")]) for kind in KINDS]
+    names += [("preaggregators", name) for name in settings["before"].split("+") if name]
+    names += [("attacks", settings["attack_options"].get("inner", "none"))]
+    return (
+        settings["workers"] == 1
+        and settings["training"]["engine"] == "stacked"
+        and not assignment.observers
+        and all(name in BUILT_IN[kind] for kind, name in names)
+    )
+
+
 def cell_process(connection: Connection, method: StartMethod, assignment: Assignment) -> None:
-    """Run a cell; the main function of its process."""
+    """Run a cell, and after a small one those that are sent then; the main function of a process."""
     from mabrfl.simulation.training.workers import keep_freed_memory  # noqa: PLC0415 (torch: the sweep itself does without)
 
     _settle(method)
     keep_freed_memory()  # this process is a worker too, if the cell has no others
+    halted: list[CellHalted] = []
 
     def send(event: CellEvent) -> None:
+        halted.extend([event] if isinstance(event, CellHalted) else [])
         try:
             connection.send_bytes(json.dumps([type(event).__name__, asdict(event)]).encode())
         except BrokenPipeError:
             os._exit(1)  # the sweep is gone
 
+    while True:
+        _run_logged(assignment, send)
+        if halted or not is_small(assignment):
+            return
+        send(CellEnded(assignment.key))
+        try:
+            assignment = Assignment(**json.loads(connection.recv_bytes()))
+        except (EOFError, OSError):
+            return  # the sweep has no other cell
+
+
+def _run_logged(assignment: Assignment, send: ReportEvent) -> None:
     log = log_of(Path(assignment.results), assignment.key)
     try:
         with explained(log.parent), _output_to(log):
@@ -158,6 +200,11 @@ def cell_process(connection: Connection, method: StartMethod, assignment: Assign
             log.unlink()
     except DiskError as error:
         send(CellHalted(assignment.key, "disk", one_line(str(error))))
+
+
+def send_next(connection: Connection, assignment: Assignment) -> None:
+    """Have a process that has ended a small cell run another."""
+    connection.send_bytes(json.dumps(asdict(assignment)).encode())
 
 
 def receive(connection: Connection) -> CellEvent:

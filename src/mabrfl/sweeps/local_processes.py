@@ -1,4 +1,7 @@
-"""The launcher for this machine: one process for each cell, so that a crash costs that cell and nothing else."""
+"""The launcher for this machine: one cell at a time in a process, so that a crash costs that cell and nothing else.
+
+A process runs one cell; small cells are run one after another in the same process.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from mabrfl.errors import DatasetError, MabRflError, SweepError, was_killed
-from mabrfl.sweeps.cell_process import LOGS, StartMethod, cell_process, inspection_process, receive
+from mabrfl.sweeps.cell_process import LOGS, StartMethod, cell_process, inspection_process, is_small, receive, send_next
 from mabrfl.sweeps.launchers import Assignment, CellEnded, CellEvent, CellHalted, CellNote
 
 _WARM = "mabrfl.sweeps.preload"
@@ -44,6 +47,7 @@ class _CellProcess:
     """The process of a cell, with our end of its connection.
 
     ``silent``: it has closed its end. ``halted``: its last event says that something from outside has stopped it.
+    ``free``: its cell has ended, and it can run another.
     """
 
     label: str
@@ -51,6 +55,7 @@ class _CellProcess:
     connection: Connection
     silent: bool = False
     halted: bool = False
+    free: bool = False
 
     def events(self) -> Iterator[CellEvent]:
         """Yield the events that have come since the last call."""
@@ -63,7 +68,10 @@ class _CellProcess:
                 self.silent = True
                 return
             self.halted = isinstance(event, CellHalted)
-            yield event
+            if isinstance(event, CellEnded):
+                self.free = True
+            else:
+                yield event
 
 
 class LocalProcesses:
@@ -78,13 +86,25 @@ class LocalProcesses:
     def __init__(self, method: StartMethod) -> None:
         self._method = method
         self._cells: dict[str, _CellProcess] = {}
+        self._free: list[_CellProcess] = []
         self._context: Any = multiprocessing.get_context(method)
         if method == "forkserver":
             self._context.set_forkserver_preload([_WARM])
 
     def start(self, assignment: Assignment) -> None:
-        """Start the process of a cell."""
-        ours, theirs = self._context.Pipe(duplex=False)
+        """Start the process of a cell, or give a small cell to one that is free."""
+        while self._free and is_small(assignment):
+            cell = self._free.pop()
+            try:
+                send_next(cell.connection, assignment)
+            except OSError:  # it was killed in the meantime
+                cell.process.join()
+                self._release(cell)
+                continue
+            cell.label, cell.free = assignment.label, False
+            self._cells[assignment.key] = cell
+            return
+        ours, theirs = self._context.Pipe()
         process = self._context.Process(
             target=cell_process,
             args=(theirs, self._method, assignment),
@@ -105,6 +125,10 @@ class LocalProcesses:
         for key, cell in list(self._cells.items()):
             code = cell.process.exitcode  # first: an ended process sends nothing more
             events += cell.events()
+            if cell.free:
+                self._free.append(self._cells.pop(key))
+                events.append(CellEnded(key))
+                continue
             if code is None:
                 continue
             if self._is_lost(code):
@@ -114,9 +138,11 @@ class LocalProcesses:
 
     def stop(self) -> None:
         """End all processes, within a few seconds whatever they do."""
-        stop_processes([cell.process for cell in self._cells.values()])
+        stop_processes([cell.process for cell in (*self._cells.values(), *self._free)])
         for key in list(self._cells):
             self._end(key)
+        while self._free:
+            self._release(self._free.pop())
 
     def inspect(self, pairs: Iterable[tuple[str, str]], deadline: float | None = None) -> dict[tuple[str, str], int]:
         """Return the number of parameters of each (data set, model), as far as they can be built until the deadline.
@@ -154,11 +180,13 @@ class LocalProcesses:
             raise MabRflError(f"cannot start a process for a cell: {error}") from error
 
     def _end(self, key: str, *, killed: bool = False, message: str = "") -> CellEnded:
-        """Release an ended process."""
-        cell = self._cells.pop(key)
+        """Release the ended process of a cell."""
+        self._release(self._cells.pop(key))
+        return CellEnded(key, killed, message)
+
+    def _release(self, cell: _CellProcess) -> None:
         cell.connection.close()
         cell.process.close()
-        return CellEnded(key, killed, message)
 
     def _is_lost(self, code: int) -> bool:
         """Whether the true exit code of a process is unknown, because the server that it was forked from is gone."""

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 from mabrfl.errors import OutputError, StateError
 from mabrfl.recording.files import MAX_BYTES, is_packed, write_whole
@@ -37,7 +38,19 @@ def pack(results_folder: Path | str, file: Path | str, *, force: bool = False) -
     if file.exists():
         _check_replaceable(file, results, force)
     document = {"format": FORMAT, "version": VERSION, **results.model_dump(mode="json", exclude={"name"})}
-    text = json.dumps(plain(document), allow_nan=False, ensure_ascii=True, separators=(",", ":")) + "\n"
+    write_packed(plain(document), file)
+    return results
+
+
+def write_packed(document: Any, file: Path) -> None:
+    """Write a document of plain values as JSON under gzip; the same document has the same bytes.
+
+    Raises
+    ------
+    OutputError
+        If it is too long to be read back, or the file cannot be written.
+    """
+    text = json.dumps(document, allow_nan=False, ensure_ascii=True, separators=(",", ":")) + "\n"
     if len(text) > MAX_BYTES:
         raise OutputError(f"{shown(file)} would hold {len(text):,} bytes; at most {MAX_BYTES:,} are read back")
     packed = io.BytesIO()
@@ -45,7 +58,6 @@ def pack(results_folder: Path | str, file: Path | str, *, force: bool = False) -
     with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as stream:
         stream.write(text.encode("ascii"))
     write_whole(file, packed.getvalue())
-    return results
 
 
 def _check_replaceable(file: Path, results: Results, force: bool) -> None:

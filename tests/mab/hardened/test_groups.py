@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 from scipy.cluster import hierarchy
 
-from mabrfl.mab.hardened.groups import branches, opposed_clients, outlying_groups, separations
+from literal_groups import branches as masks_of
+from mabrfl.mab.hardened.dendrogram import branches
+from mabrfl.mab.hardened.groups import opposed_clients, outlying_groups, separations
 
 
 def unit(rows):
@@ -36,11 +38,11 @@ def cohort(honest=35, foreign=15, *, agreement=0.3, cohesion=0.5, cosine=0.0, se
 def test_separation_is_free_of_the_noise_of_the_members():
     for size in (2, 5, 15):
         cosines = cohort(30, size, agreement=0.4, cohesion=0.6, cosine=-0.5)
-        mask = np.zeros((1, 30 + size), dtype=bool)
-        mask[0, 30:] = True
-        squared, cosine = separations(cosines, mask)
-        assert squared[0] == pytest.approx(0.4 + 0.6 + 2 * 0.5 * np.sqrt(0.24), abs=0.04)
-        assert cosine[0] == pytest.approx(-0.5, abs=0.05)
+        groups = branches(cosines)
+        squared, cosine = separations(groups)
+        mine = next(k for k in np.flatnonzero(groups.size == size) if groups.members(k)[0] == 30)
+        assert squared[mine] == pytest.approx(0.4 + 0.6 + 2 * 0.5 * np.sqrt(0.24), abs=0.04)
+        assert cosine[mine] == pytest.approx(-0.5, abs=0.05)
 
 
 @pytest.mark.parametrize("agreement", [0.0, 0.05, 0.5, 0.9])
@@ -149,9 +151,8 @@ def test_the_rejected_and_those_who_are_not_compared_are_less_than_half_together
 
 def test_the_branches_hold_every_group():
     cosines = cohort(44, 6, agreement=0.0, cohesion=0.9)
-    mine = np.zeros(50, dtype=bool)
-    mine[44:] = True
-    assert any((mask == mine).all() for mask in branches(cosines))
+    found = branches(cosines)
+    assert any(found.members(k).tolist() == [44, 45, 46, 47, 48, 49] for k in range(len(found.size)))
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
@@ -220,7 +221,10 @@ def test_the_clustering_is_that_of_the_vectors_themselves():
     masks = np.concatenate([np.eye(40, dtype=bool), np.zeros((39, 40), dtype=bool)])
     for step, (left, right) in enumerate(merges[:, :2].astype(int)):
         masks[40 + step] = masks[left] | masks[right]
-    assert np.array_equal(branches(rows @ rows.T), masks[40:-1])
+    assert np.array_equal(masks_of(rows @ rows.T), masks[40:-1])
+    found = branches(rows @ rows.T)
+    for number, mask in enumerate(masks[40:-1]):
+        assert found.members(number, others=bool(mask.sum() > 20)).tolist() == np.flatnonzero(mask).tolist()
 
 
 def test_a_group_above_the_largest_share_is_not_rejected():

@@ -32,7 +32,7 @@ def test_without_a_layout_or_with_one_layer_there_is_the_whole_alone():
     assert Blocks.of(None) == Blocks()
     assert Blocks.of(Layout({"scale": (7,)})) == Blocks()
     linear = Blocks.of(Layout({"l.weight": (3, 2), "l.bias": (3,)}))
-    assert linear.layers == []
+    assert linear.layers == {}
     assert linear.head == (slice(0, 6), slice(6, 9))
 
 
@@ -40,8 +40,8 @@ def test_views_are_cosines_over_the_columns_of_each_block():
     layout = Layout({"a.weight": (4, 2), "a.bias": (4,), "m.weight": (4, 4), "b.weight": (3, 4), "b.bias": (3,)})
     rows = np.random.default_rng(0).normal(size=(6, layout.size))
     blocks = Blocks.of(layout)
-    gram, shares = vectors.block_grams(rows, blocks.layers)
-    found = views(gram, shares, blocks, rows)
+    gram, shares = vectors.block_grams(rows, list(blocks.layers.values()))
+    found = views(gram, dict(zip(blocks.layers, shares, strict=True)), blocks.head, rows)
     assert set(found) == {"whole", "first", "last", "labels"}
     for name, columns in (("whole", slice(None)), ("first", slice(0, 12)), ("last", slice(28, 43))):
         part = rows[:, columns]
@@ -54,7 +54,6 @@ def cosine(rows):
 
 
 def test_a_layer_that_is_not_touched_is_at_right_angles_to_all_others():
-    gram, shares = vectors.block_grams(np.array([[0.0, 1.0], [0.0, 2.0], [3.0, 1.0]]), [[slice(0, 1)], [slice(1, 2)]])
-    blocks = Blocks((slice(0, 1),), (slice(1, 2),))
-    first = views(gram, shares, blocks, np.zeros((3, 2)))["first"]
+    gram, (share,) = vectors.block_grams(np.array([[0.0, 1.0], [0.0, 2.0], [3.0, 1.0]]), [[slice(0, 1)]])
+    first = views(gram, {"first": share}, None, np.zeros((3, 2)))["first"]
     assert first.tolist() == np.eye(3).tolist()

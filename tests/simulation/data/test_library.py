@@ -259,11 +259,12 @@ def test_check_tells_official_from_different_broken_and_missing(isolated, monkey
     assert "test_batch.bin: size must be a multiple of 3,073" in report.detail
 
 
-def test_digits_are_embedded() -> None:
-    assert data.check("digits").status == "embedded"
-    assert data.is_embedded("digits")
-    assert data.locate("digits") is None
-    assert data.fetch("digits") is None
+@pytest.mark.parametrize("name", ["digits", "clusters"])
+def test_small_sets_are_embedded(name: str) -> None:
+    assert data.check(name).status == "embedded"
+    assert data.is_embedded(name)
+    assert data.locate(name) is None
+    assert data.fetch(name) is None
 
 
 @pytest.mark.parametrize("function", [data.load, data.locate, data.fetch, data.check])
@@ -273,7 +274,7 @@ def test_unknown_name_suggests_the_nearest(function) -> None:
 
 
 def test_every_set_is_either_embedded_or_has_a_collection() -> None:
-    assert set(data.DATASETS) == {"digits", "reviews", *COLLECTIONS}
+    assert set(data.DATASETS) == {"digits", "reviews", "clusters", *COLLECTIONS}
     for collection in COLLECTIONS.values():
         archives = [source.file for source in collection.sources if isinstance(source, Archive)]
         hashes = [file.sha256 for file in (*collection.files, *archives) if file.sha256]

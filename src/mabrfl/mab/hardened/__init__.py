@@ -12,7 +12,8 @@ from mabrfl.mab.hardened.copies import (
     residual_cosines,
     similar_groups,
 )
-from mabrfl.mab.hardened.groups import Group, Opposed, branches, opposed_clients, outlying_groups, separations
+from mabrfl.mab.hardened.dendrogram import Branches, branches
+from mabrfl.mab.hardened.groups import Group, Opposed, opposed_clients, outlying_groups, separations
 from mabrfl.mab.hardened.hardened_options import HardenedOptions
 from mabrfl.mab.hardened.influence import bounded_claims, bounded_shares, clipped_lengths, weighted_median
 from mabrfl.mab.hardened.panel import Panel
@@ -21,6 +22,7 @@ from mabrfl.mab.hardened.views import Blocks, views
 
 __all__ = [
     "Blocks",
+    "Branches",
     "Group",
     "HardenedOptions",
     "HardenedRule",

@@ -6,14 +6,13 @@ A residual is an update less the trusted mean of all updates.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster import hierarchy
-from scipy.spatial.distance import squareform
 
-Matrix = NDArray[np.float64]
-Vector = NDArray[np.float64]
+from mabrfl.vectors.pairs import Matrix, Vector, row_blocks, symmetrise, upper_triangle
 
 _TINY = 1e-9
 _ROUNDING = 1e-6
@@ -37,31 +36,48 @@ def residual_cosines(cosines: Matrix, trust: Vector) -> Matrix:
     """
     share = trust / max(float(trust.sum()), _TINY)
     toward = cosines @ share
-    inner = cosines - toward[:, None] - toward[None, :] + share @ toward
-    squares = np.diag(inner)
+    middle = share @ toward
+    squares = np.diag(cosines) - toward - toward + middle
     lengths = np.sqrt(np.clip(squares, _TINY, None))
     # A residual of no more than rounding has no direction.
     scale = np.where(squares > _ROUNDING, 1 / lengths, 0.0)
-    result = np.clip(inner * np.outer(scale, scale), -1, 1)
+    result = np.empty(cosines.shape)
+    for rows in row_blocks(*cosines.shape):
+        inner = np.subtract(cosines[rows], toward[rows, None], out=result[rows])
+        inner -= toward
+        inner += middle
+        inner *= np.outer(scale[rows], scale)
+        np.clip(inner, -1, 1, out=inner)
     np.fill_diagonal(result, 1.0)
-    return np.asarray((result + result.T) / 2)
+    return symmetrise(result)
 
 
-def similar_groups(similarity: Matrix, threshold: float) -> list[NDArray[np.intp]]:
-    """Return the groups of two or more in which all pairs are at least this similar, largest first.
+def similar_groups(similarity: Matrix, *thresholds: float) -> list[list[NDArray[np.intp]]]:
+    """Return, for each threshold, the groups of two or more in which all pairs are at least so similar, largest first.
 
     Complete linkage: one update that resembles everybody does not make one group of all, as it would with the
     paper's connected components.
+
+    Examples
+    --------
+    >>> similar_groups(np.array([[1.0, 0.9, 0.7], [0.9, 1.0, 0.7], [0.7, 0.7, 1.0]]), 0.95, 0.8, 0.6)
+    [[], [array([0, 1])], [array([0, 1, 2])]]
     """
-    n = len(similarity)
-    if n < 2:
-        return []
-    distance = np.clip(1 - similarity, 0, None)
-    np.fill_diagonal(distance, 0)
-    merges = hierarchy.linkage(squareform(distance, checks=False), method="complete")
-    labels = hierarchy.fcluster(merges, 1 - threshold, criterion="distance")
-    groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    return sorted((group for group in groups if len(group) > 1), key=lambda group: (-len(group), int(group[0])))
+    distances = upper_triangle(similarity)
+    np.subtract(1, distances, out=distances)
+    np.maximum(distances, 0, out=distances)
+    if not len(distances) or distances.min() > 1 - min(thresholds):
+        return [[] for _ in thresholds]
+    merges = hierarchy.linkage(distances, method="complete")
+    return [_groups(hierarchy.fcluster(merges, 1 - each, criterion="distance")) for each in thresholds]
+
+
+def _groups(labels: NDArray[np.integer[Any]]) -> list[NDArray[np.intp]]:
+    """Return the members of each label that two or more have, the largest group first, then by first member."""
+    order = np.argsort(labels, kind="stable")
+    ends = np.flatnonzero(np.diff(labels[order])) + 1
+    groups = [group for group in np.split(order, ends) if len(group) > 1]
+    return sorted(groups, key=lambda group: (-len(group), int(group[0])))
 
 
 def disjoint(groups: Sequence[NDArray[np.intp]], members: int) -> list[NDArray[np.intp]]:

@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster import hierarchy
-from scipy.spatial.distance import squareform
 
 from mabrfl.mab.hardened.copies import minority
+from mabrfl.mab.hardened.dendrogram import Branches, branches
+from mabrfl.vectors.pairs import Indices, Matrix, Vector, row_sums
 
-Matrix = NDArray[np.float64]
-Vector = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _FEWEST = 4
@@ -36,20 +34,7 @@ _AGREEMENT = 0.1
 """Mean cosine from which clients agree, so that one of them can oppose the others."""
 
 
-def branches(cosines: Matrix) -> Mask:
-    """Return the groups of Ward's hierarchical clustering as masks, one row each; leaves and the root left out."""
-    n = len(cosines)
-    # Ward's method needs the distances between unit vectors only, not the vectors.
-    distances = np.sqrt(np.clip(2 - 2 * cosines, 0, None))
-    np.fill_diagonal(distances, 0)
-    merges = hierarchy.linkage(squareform(distances, checks=False), method="ward")
-    masks = np.concatenate([np.eye(n, dtype=bool), np.zeros((n - 1, n), dtype=bool)])
-    for step, (left, right) in enumerate(merges[:, :2].astype(int)):
-        masks[n + step] = masks[left] | masks[right]
-    return masks[n:-1]
-
-
-def separations(cosines: Matrix, groups: Mask) -> tuple[Vector, Vector]:
+def separations(groups: Branches) -> tuple[Vector, Vector]:
     r"""Return the squared distance between each group's mean direction and that of all others, and their cosine.
 
     Both are corrected for the noise of the individual members. With a and b the mean cosines between
@@ -60,15 +45,11 @@ def separations(cosines: Matrix, groups: Mask) -> tuple[Vector, Vector]:
     Without the correction, small groups would seem farther away than large ones. At the end of training,
     when honest updates are mostly noise, any two halves of them would seem to oppose each other.
     """
-    chosen = groups.astype(np.float64)
-    size = chosen.sum(axis=1)
-    others = len(cosines) - size
-    toward = chosen @ cosines
-    within = (toward * chosen).sum(axis=1)
-    across = (toward * (1 - chosen)).sum(axis=1)
-    rest = cosines.sum() - within - 2 * across
+    size, others = groups.size, groups.tree.n - groups.size
+    across = groups.toward - groups.within
+    rest = groups.total - groups.within - 2 * across
     with np.errstate(divide="ignore", invalid="ignore"):
-        inside = (within - size) / (size * (size - 1))
+        inside = (groups.within - size) / (size * (size - 1))
         outside = (rest - others) / (others * (others - 1))
         between = across / (size * others)
     cosine = between / np.sqrt(np.clip(inside, _FLOOR, None) * np.clip(outside, _FLOOR, None))
@@ -113,28 +94,39 @@ class Compared(NamedTuple):
 
 
 def compare(
-    cosines: Matrix, mass: Vector, *, separation: float, suspicion: float, smallest: int = _SMALLEST
+    cosines: Matrix,
+    mass: Vector,
+    *,
+    separation: float,
+    suspicion: float,
+    smallest: int = _SMALLEST,
+    members: Indices | None = None,
 ) -> Compared:
     """Look for the group with less than half of the mass that differs most from the others."""
-    n = len(cosines)
+    if members is not None:
+        mass = mass[members]
+    n, total = len(mass), mass.sum()
     if n < _FEWEST_FOR_GROUPS:
         return Compared(None, 0.0)
-    masks = branches(cosines)
-    heavy = masks @ mass > mass.sum() / 2
-    masks = np.where(heavy[:, None], ~masks, masks)
-    size = masks.sum(axis=1)
-    masks = masks[(size >= smallest) & (n - size >= _SMALLEST)]
-    if not len(masks):
+    groups = branches(cosines, members)
+    held = groups.sums(mass)
+    heavy = held > total / 2  # then it is the others who are the group
+    size, held = np.where(heavy, n - groups.size, groups.size), np.where(heavy, total - held, held)
+    examined = (size >= smallest) & (n - size >= _SMALLEST)
+    if not examined.any():
         return Compared(None, 0.0)
-    squared, cosine = separations(cosines, masks)
-    size = masks.sum(axis=1)
-    credence = np.minimum(masks @ mass / size * (n - size) / np.maximum(~masks @ mass, _FLOOR), 1)
-    nearly_half = np.maximum(masks @ mass / mass.sum() - _LARGE, 0)
+    squared, cosine = separations(groups)
+    credence = np.minimum(held / size * (n - size) / np.maximum(total - held, _FLOOR), 1)
+    nearly_half = np.maximum(held / total - _LARGE, 0)
     needed = separation * (1 - suspicion * (1 - credence)) * (1 + _MORE * nearly_half)
     excess = squared - _SMALL_GROUP * np.log(n) / size
-    best = int(np.argmax(np.where(cosine < _ALIGNED, excess - needed, -np.inf)))
-    group = Group(np.flatnonzero(masks[best]), float(excess[best]), float(needed[best]), float(cosine[best]))
-    return Compared(group if cosine[best] < _ALIGNED else None, float(excess.max()))
+    best = int(np.argmax(np.where(examined & (cosine < _ALIGNED), excess - needed, -np.inf)))
+    spread = float(excess[examined].max())
+    if not examined[best] or cosine[best] >= _ALIGNED:
+        return Compared(None, spread)
+    found = groups.members(best, others=bool(heavy[best]))
+    found = found if members is None else members[found]
+    return Compared(Group(found, float(excess[best]), float(needed[best]), float(cosine[best])), spread)
 
 
 def outlying_groups(
@@ -147,6 +139,7 @@ def outlying_groups(
     most: float = 0.5,
     spent: float = 0.0,
     clear: float = 0.0,
+    members: Indices | None = None,
 ) -> tuple[list[Group], Group | None]:
     """Return the groups to reject, and the group that differs most (which may not be rejected).
 
@@ -176,15 +169,20 @@ def outlying_groups(
     clear
         By which share the needed excess shrinks where no group differs among the clients that stay. It shrinks less the
         more these differ, and not at all where the groups just stand out.
+    members
+        Rows and columns that are compared, ascending; all if left out.
     """
     if not separation:
         return [], None
-    groups, spreads = _one_after_the_other(cosines, mass, separation=separation, suspicion=suspicion, smallest=smallest)
-    total = mass.sum() + spent
+    compared = np.arange(len(cosines)) if members is None else members
+    settings = {"separation": separation, "suspicion": suspicion, "smallest": smallest}
+    groups, spreads = _one_after_the_other(cosines, mass, compared, **settings)
+    whole = mass[compared].sum()
+    total = whole + spent
     gone = spent + np.cumsum([mass[group.members].sum() for group in groups])
     rejected: list[Group] = []
     for k, group in enumerate(groups, start=1):
-        if mass[group.members].sum() > most * mass.sum() or not minority(gone[k - 1], total):
+        if mass[group.members].sum() > most * whole or not minority(gone[k - 1], total):
             break
         others = max(spreads[k:])
         found = [_beside(each, others, clear) for each in groups[:k]]
@@ -199,22 +197,24 @@ def _beside(group: Group, others: float, clear: float) -> Group:
     return replace(group, needed=group.needed * (1 - clear * (1 - unlike)))
 
 
-def _one_after_the_other(cosines: Matrix, mass: Vector, **settings: Any) -> tuple[list[Group], list[float]]:
+def _one_after_the_other(
+    cosines: Matrix, mass: Vector, members: Indices, **settings: Any
+) -> tuple[list[Group], list[float]]:
     """Take the most different group away, again and again, until half of the mass is gone or nothing differs.
 
     Return these groups, and the spread of the clients before each and after the last of them was taken away.
     """
-    alive = np.arange(len(cosines))
+    whole = mass[members].sum()
     groups: list[Group] = []
     spreads: list[float] = []
     while True:
-        group, spread = compare(cosines[np.ix_(alive, alive)], mass[alive], **settings)
+        group, spread = compare(cosines, mass, members=members, **settings)
         spreads.append(spread)
-        enough = not minority(mass.sum() - mass[alive].sum(), mass.sum()) or (groups and groups[-1].excess <= 0)
+        enough = not minority(whole - mass[members].sum(), whole) or (groups and groups[-1].excess <= 0)
         if group is None or enough:
             return groups, spreads
-        groups.append(replace(group, members=alive[group.members]))
-        alive = np.setdiff1d(alive, groups[-1].members)
+        groups.append(group)
+        members = np.setdiff1d(members, group.members)
 
 
 class Opposed(NamedTuple):
@@ -224,19 +224,31 @@ class Opposed(NamedTuple):
     cosine: float
 
 
-def mean_cosines(cosines: Matrix) -> Vector:
-    """Return the mean cosine of each client with all others.
+def mean_cosines(cosines: Matrix, members: Indices | None = None) -> Vector:
+    """Return the mean cosine of each client with all others, of all or of some ``members``.
 
     Examples
     --------
     >>> mean_cosines(np.array([[1.0, 0.5, 0.1], [0.5, 1.0, -0.3], [0.1, -0.3, 1.0]]))
     array([ 0.3,  0.1, -0.1])
     """
-    return np.asarray((cosines.sum(axis=1) - np.diag(cosines)) / max(len(cosines) - 1, 1))
+    sums = _with_others(cosines, members)
+    return np.asarray(sums / max(len(sums) - 1, 1))
+
+
+def _with_others(cosines: Matrix, members: Indices | None) -> Vector:
+    own = np.diag(cosines) if members is None else cosines[members, members]
+    return np.asarray(row_sums(cosines, members) - own)
 
 
 def opposed_clients(
-    cosines: Matrix, mass: Vector, *, opposed: float, among: Mask | None = None, spent: float = 0.0
+    cosines: Matrix,
+    mass: Vector,
+    *,
+    opposed: float,
+    among: Mask | None = None,
+    spent: float = 0.0,
+    members: Indices | None = None,
 ) -> list[Opposed]:
     r"""Return the clients that point against all others, one after the other, the most opposed one first.
 
@@ -248,27 +260,31 @@ def opposed_clients(
 
     Parameters
     ----------
-    cosines, mass, spent
+    cosines, mass, spent, members
         As in :func:`outlying_groups`.
     opposed
         See :class:`~mabrfl.mab.hardened.hardened_options.HardenedOptions`.
     among
-        Who may be found; everybody if left out.
+        Which of the members may be found; everybody if left out.
     """
-    suspects = np.ones(len(cosines), dtype=bool) if among is None else among
     found: list[Opposed] = []
-    alive = np.arange(len(cosines))
-    total = mass.sum() + spent
-    while opposed and len(alive) >= _FEWEST:
-        n, means = len(alive), mean_cosines(cosines[np.ix_(alive, alive)])
+    alive = np.arange(len(cosines)) if members is None else members
+    suspects = np.ones(len(alive), dtype=bool) if among is None else among
+    total = mass[alive].sum() + spent
+    if not opposed or len(alive) < _FEWEST:
+        return found
+    sums = _with_others(cosines, members)
+    while len(alive) >= _FEWEST:
+        n = len(alive)
+        means = sums / (n - 1)
         agreement = (means.sum() - 2 * means) / (n - 2)
         cosine = means / np.sqrt(np.clip(agreement, _FLOOR, None))
-        candidates = np.where(suspects[alive] & (agreement >= _AGREEMENT), cosine, np.inf)
+        candidates = np.where(suspects & (agreement >= _AGREEMENT), cosine, np.inf)
         lowest = int(np.argmin(candidates))
         rest = np.delete(alive, lowest)
-        agreeing = rest[mean_cosines(cosines[np.ix_(rest, rest)]) > 0]
-        if candidates[lowest] > -opposed or not minority(total - mass[agreeing].sum(), total):
+        sums = np.delete(sums, lowest) - cosines[rest, alive[lowest]]
+        if candidates[lowest] > -opposed or not minority(total - mass[rest[sums > 0]].sum(), total):
             break
         found.append(Opposed(int(alive[lowest]), float(max(cosine[lowest], -1.0))))
-        alive = rest
+        alive, suspects = rest, np.delete(suspects, lowest)
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mabrfl.mab.hardened.views import Blocks, Name, Views, views
+from mabrfl.mab.hardened.views import AT_ONCE, Blocks, Name, Views, views
 from mabrfl.rng import ClientId
 from mabrfl.screening.momentum import MomentumMemory
 from mabrfl.updates import Cohort
@@ -29,7 +29,7 @@ class Panel:
     views
         Cosines of their momenta, in the whole and in each block of the model.
     now
-        The same of what was sent this round: those ``present`` only.
+        The same of what was sent this round, of those ``present`` only, in the blocks of which one round says enough.
     columns
         How many numbers each block has.
     trust
@@ -65,8 +65,10 @@ def convene(cohort: Cohort, memory: MomentumMemory, *, history: float, rounds: i
         How old a momentum of an absent client may be.
     """
     n, blocks = len(cohort), Blocks.of(cohort.layout)
-    shares = cohort.grams(blocks.layers)
-    now, columns = views(cohort.gram, shares, blocks, cohort.matrix), blocks.columns(cohort.matrix.shape[1])
+    layers, columns = blocks.layers, blocks.columns(cohort.matrix.shape[1])
+    at_once = {name: layers[name] for name in AT_ONCE if name in layers} if history else layers
+    shares = dict(zip(at_once, cohort.grams(list(at_once.values())), strict=True))
+    now = views(cohort.gram, shares, None if history else blocks.head, cohort.matrix)
     if not history:
         return Panel(cohort.ids, n, now, now, columns, cohort.trust(cohort.ids), np.full(n, np.nan))
     memory.forget(gone=lambda client: client not in cohort.reputation, before=cohort.round - rounds)
@@ -75,14 +77,20 @@ def convene(cohort: Cohort, memory: MomentumMemory, *, history: float, rounds: i
     others = memory.recent(own, cohort.round - rounds) if rounds else own[:0]
     others = np.array([row for row in others if clients[row] in cohort.reputation][:_SIZE], dtype=np.intp)
     rows = np.concatenate([own, others])
-    gram, shares, consistency = memory.fold_unit(
-        own, cohort.matrix, cohort.norms, rows, round_number=cohort.round, history=history, blocks=blocks.layers
+    gram, parts, consistency = memory.fold_unit(
+        own,
+        cohort.matrix,
+        cohort.norms,
+        rows,
+        round_number=cohort.round,
+        history=history,
+        blocks=list(layers.values()),
     )
     ids = (*cohort.ids, *(clients[row] for row in others))
     return Panel(
         ids,
         n,
-        views(gram, shares, blocks, memory.matrix, rows),
+        views(gram, dict(zip(layers, parts, strict=True)), blocks.head, memory.matrix, rows, overwrite=True),
         now,
         columns,
         cohort.trust(ids),

@@ -23,10 +23,11 @@ from mabrfl.mab.hardened.findings import Copies, Findings, evidence, facts
 from mabrfl.mab.hardened.groups import mean_cosines, opposed_clients, outlying_groups
 from mabrfl.mab.hardened.hardened_options import HardenedOptions
 from mabrfl.mab.hardened.panel import Panel, convene
-from mabrfl.mab.hardened.views import BLOCKS, Name
+from mabrfl.mab.hardened.views import AT_ONCE, BLOCKS, Name
 from mabrfl.rng import ClientId
 from mabrfl.screening.momentum import MomentumMemory
 from mabrfl.updates import Cohort, Decision, as_client_id
+from mabrfl.vectors.pairs import largest_beside, median_is_below
 
 _SAME = 0.9999
 """Residual cosine of updates that are the same but for rounding."""
@@ -52,8 +53,6 @@ _CLEAR = 2 / 3
 """Share of the separation, over rounds, that a group need not have where the others do not differ at all."""
 _LARGE_BLOCK = 1000
 """A block of so many numbers is like the whole update: honest clients differ in it by their data, not by chance."""
-_AT_ONCE: tuple[Name, ...] = ("whole", "last")
-"""The blocks that are large enough, and of which one round says enough."""
 _LONE: tuple[Name, ...] = ("whole", "last", "labels")
 """The blocks in which a single client may oppose the others."""
 
@@ -134,7 +133,7 @@ class HardenedRule:
         """Look for copies among this round's updates, and among the momenta of the whole panel."""
         threshold, n = self.options.copy_similarity, panel.present
         compared = [(panel.now["whole"], panel.trust[:n])]
-        if n > 1 and np.median(panel.now["whole"][~np.eye(n, dtype=bool)]) < _UNANIMOUS:
+        if n > 1 and median_is_below(panel.now["whole"], _UNANIMOUS):
             compared.append((panel.views["whole"], panel.trust))
         exact: Copies = []
         close: Copies = []
@@ -142,13 +141,14 @@ class HardenedRule:
         for view, (cosines, trust) in enumerate(compared):
             similarity = residual_cosines(cosines, trust)
             if len(similarity) > 1:
-                others = similarity - 3 * np.eye(len(similarity))
-                findings.nearest[: len(others)] = np.fmax(findings.nearest[: len(others)], others.max(axis=1))
+                nearest = findings.nearest[: len(similarity)]
+                np.fmax(nearest, largest_beside(similarity), out=nearest)
             if threshold:
+                same, alike, nearly = similar_groups(similarity, max(_SAME, threshold), threshold, threshold - _MARGIN)
                 if view == 0:  # momenta may be the same by chance of selection; this round's updates are not
-                    exact = similar_groups(similarity, max(_SAME, threshold))
-                close += similar_groups(similarity, threshold)
-                for group in similar_groups(similarity, threshold - _MARGIN):
+                    exact = same
+                close += alike
+                for group in nearly:
                     grouped[group] = True
         return self._believable(exact, close, grouped, panel, findings)
 
@@ -205,7 +205,7 @@ class HardenedRule:
         for block in _LONE:
             if block in panel.views:
                 self._reject_opposed(_View(block, "rounds", panel.views[block]), copies, panel, findings)
-        for block in _AT_ONCE if self.options.memory and panel.present >= _FEWEST_AT_ONCE else ():
+        for block in AT_ONCE if self.options.memory and panel.present >= _FEWEST_AT_ONCE else ():
             if block in panel.now:
                 self._reject_groups(_View(block, "this round", panel.now[block]), copies, panel, findings)
 
@@ -216,8 +216,9 @@ class HardenedRule:
         separation = getattr(self.options, f"separation_{block}")
         compared = np.flatnonzero(~findings.rejected[: len(cosines)])
         groups, most = outlying_groups(
-            cosines[np.ix_(compared, compared)],
-            panel.trust[compared],
+            cosines,
+            panel.trust,
+            members=compared,
             separation=min(separation, self.options.separation_whole or separation) if like_whole else separation,
             suspicion=self.options.suspicion,
             smallest=_SMALLEST_IN_FIRST if block == "first" else _SMALLEST,
@@ -237,22 +238,22 @@ class HardenedRule:
             if group.excess - group.needed > findings.closest.get("margin", -np.inf):
                 findings.closest = {**why, "margin": group.excess - group.needed}
             if groups:
-                findings.reject_outliers(compared[group.members], why, copies)
+                findings.reject_outliers(group.members, why, copies)
 
     def _reject_opposed(self, view: _View, copies: Copies, panel: Panel, findings: Findings) -> None:
         """Reject single clients that oppose all others in one block."""
         block, over, cosines = view
         compared = np.flatnonzero(~findings.rejected[: len(cosines)])
         spent = float(np.delete(panel.trust, compared).sum())
-        among = np.ix_(compared, compared)
         # An honest client that alone has some label differs from all others, but not against them in the last layer.
-        against = mean_cosines(panel.views.get("last", cosines)[among]) < 0
+        against = mean_cosines(panel.views.get("last", cosines), compared) < 0
         # Among few numbers, honest updates point against each other by chance.
         opposed = self.options.opposed and max(self.options.opposed, _CHANCE / np.sqrt(panel.columns[block]))
-        trust = panel.trust[compared]
-        for found in opposed_clients(cosines[among], trust, opposed=opposed, among=against, spent=spent):
+        for found in opposed_clients(
+            cosines, panel.trust, opposed=opposed, among=against, spent=spent, members=compared
+        ):
             why = {"block": block, "over": over, "cosine": found.cosine, "cosine_needed": -opposed}
-            findings.reject_outliers(compared[[found.member]], why, copies)
+            findings.reject_outliers(np.array([found.member]), why, copies)
 
     def _spare(self, panel: Panel, findings: Findings) -> None:
         """Blame nobody if half of the clients present, or more, are rejected; reject nobody if all would be.

@@ -15,6 +15,8 @@ from mabrfl.updates import Floats
 Name = Literal["whole", "first", "last", "labels"]
 BLOCKS: tuple[Name, ...] = ("whole", "last", "labels", "first")
 """The order in which they are examined."""
+AT_ONCE: tuple[Name, ...] = ("whole", "last")
+"""The blocks that are large enough, and of which one round says enough."""
 Slices = tuple[slice, ...]
 Views = dict[Name, NDArray[np.float64]]
 
@@ -40,9 +42,9 @@ class Blocks:
     head: tuple[slice, slice] | None = None
 
     @property
-    def layers(self) -> list[Slices]:
+    def layers(self) -> dict[Name, Slices]:
         """The blocks of which Gram matrices are taken: the first and the last layer, or none."""
-        return [self.first, self.last] if self.first else []
+        return {"first": self.first, "last": self.last} if self.first else {}
 
     def columns(self, total: int) -> dict[Name, int]:
         """Return how many numbers each block of a model with so many numbers has."""
@@ -86,32 +88,32 @@ def _head(layout: Layout, weight: str, layer: str) -> tuple[slice, slice] | None
 
 def views(
     gram: NDArray[np.float64],
-    shares: list[NDArray[np.float64]],
-    blocks: Blocks,
+    shares: Views,
+    head: tuple[slice, slice] | None,
     matrix: Floats,
     rows: NDArray[np.intp] | None = None,
+    *,
+    overwrite: bool = False,
 ) -> Views:
-    """Return the cosines between clients in each block that the model has, by the block's name.
+    """Return the cosines between clients in the whole and in some blocks of the model, by the block's name.
 
     Parameters
     ----------
     gram, shares
-        Gram matrix of the rows, and its shares over the first and the last layer (none without a layout).
-    blocks
-        Where the blocks are.
+        Gram matrix of the rows, and its shares over layers; cosines are written over the shares.
+    head
+        Where the output layer's weights and its bias are, if what labels do not explain is wanted.
     matrix, rows
         The array, and which of its rows are compared; all if left out.
+    overwrite
+        Write cosines over ``gram`` as well.
     """
-    found: Views = {"whole": _cosines(gram)}
-    if shares:
-        found["first"], found["last"] = map(_cosines, shares)
-    if blocks.head is not None:
-        norms = np.sqrt(np.diag(gram))
-        found["labels"] = _cosines(vectors.label_residual_gram(matrix, norms, *blocks.head, rows))
+    norms = np.sqrt(np.diag(gram))
+    found: Views = {"whole": vectors.cosines(gram, out=gram if overwrite else None)}
+    found |= {name: vectors.cosines(share, out=share) for name, share in shares.items()}
+    if head is not None:
+        residuals = vectors.label_residual_gram(matrix, norms, *head, rows)
+        found["labels"] = vectors.cosines(residuals, out=residuals)
+    for cosines in found.values():
+        np.fill_diagonal(cosines, 1.0)
     return found
-
-
-def _cosines(gram: NDArray[np.float64]) -> NDArray[np.float64]:
-    cosines = vectors.cosines(gram)
-    np.fill_diagonal(cosines, 1.0)
-    return cosines

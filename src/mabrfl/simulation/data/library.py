@@ -11,7 +11,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from mabrfl.errors import ConfigError, DatasetError, MissingExtraError, require, suggest
-from mabrfl.simulation.data import cifar, digits, reviews, svhn
+from mabrfl.simulation.data import cifar, digits, point_clusters, reviews, svhn
 from mabrfl.simulation.data.dataset import Dataset
 from mabrfl.simulation.data.download import download_collection
 from mabrfl.simulation.data.idx import read_idx
@@ -26,7 +26,7 @@ from mabrfl.simulation.data.sources import (
 )
 from mabrfl.simulation.data.storage import StorageError, is_official
 
-EMBEDDED = {"digits": digits.load, "reviews": reviews.load}
+EMBEDDED = {"digits": digits.load, "reviews": reviews.load, "clusters": point_clusters.load}
 """Data sets without files of their own."""
 DATASETS = (*EMBEDDED, *COLLECTIONS)
 """The names of the data sets; :mod:`mabrfl.catalog.entries` says more about each."""
@@ -105,7 +105,7 @@ def locate(name: str) -> Path | None:
 
 
 def is_embedded(name: str) -> bool:
-    """Return whether a data set comes with an installed package, and therefore has no folder."""
+    """Return whether a data set comes with an installed package or is generated, and therefore has no folder."""
     return _collection(name) is None
 
 

@@ -17,5 +17,6 @@ def train(message: Message, context: Context) -> Message:
     if config["stuck"] == f"{partition} in round {round_in(message)}":
         Path(f"{config['state-dir']}.stuck").touch()
         time.sleep(3600)
-    time.sleep(float(str(config["sleep"])))
+    while 0 < int(str(config["hold"])) <= round_in(message) and not Path(f"{config['state-dir']}.go").exists():
+        time.sleep(0.1)
     return honest(partition)(message)

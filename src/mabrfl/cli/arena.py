@@ -1,0 +1,314 @@
+"""``mabrfl arena``: the place of a defense among all others, in fixed scenarios."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mabrfl import catalog
+from mabrfl.arena.arena_records import Records, committed
+from mabrfl.arena.contest import (
+    FALLS,
+    Fall,
+    attack_folder,
+    falls,
+    place_defenses,
+    run_everything,
+    try_attacks,
+    write_pages,
+    write_result,
+)
+from mabrfl.arena.fresh import fresh_tier, new_seed
+from mabrfl.arena.leaderboard import counts, measure_text, percent, place_text
+from mabrfl.arena.running import ColumnProgress, count_done, run_columns
+from mabrfl.arena.scenarios import BASELINE, Named, Tier, entrants, load_tier, named
+from mabrfl.arena.scoring import Score, scores
+from mabrfl.cli.live import in_words
+from mabrfl.cli.once import INTEGER, duration
+from mabrfl.cli.run import parse_value
+from mabrfl.cli.stopping import Stopped
+from mabrfl.errors import SweepError, require
+from mabrfl.reports.arrangement import slug
+from mabrfl.sweeps.plan import Standing
+from mabrfl.sweeps.sweep_progress import CellOutcome, Monitor, SweepProgress
+
+_WHAT, _HOW = "What to run", "How"
+_PARTS, _PAUSE_SECONDS = 10, 5.0
+_OF_DEFENSES = ("defense_options.", "before", "selector")
+
+
+def arena(  # the options document themselves
+    *,
+    tier: Annotated[str, typer.Option(help="quick, laptop or full.", rich_help_panel=_WHAT)] = "quick",
+    defense: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Run this defense alone (module:Name, or a name of the catalogue) and place it; repeatable.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Run this attack alone (module:Name) against all defenses, or those of --defense; repeatable.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="An option of the defense (defense_options.KEY, before, selector) or the attack (attack_options.KEY).",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(
+            **INTEGER, help="Only this seed of the tier; repeatable (default: all with records).", rich_help_panel=_WHAT
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Draw new scenarios that nobody has seen.", rich_help_panel=_WHAT)
+    ] = False,
+    draw: Annotated[
+        int | None,
+        typer.Option(**INTEGER, help="Draw scenarios from this seed: repeats those of --fresh.", rich_help_panel=_WHAT),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder for the runs and pages (default: runs/arena/TIER).")
+    ] = None,
+    render: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write the leaderboard of the committed records here; run nothing."),
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Show how many runs are to be done; run nothing.")] = False,
+    time_budget: Annotated[
+        float | None,
+        typer.Option(
+            parser=duration, metavar="TIME", help="Stop after e.g. 90m; the same command goes on.", rich_help_panel=_HOW
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(**INTEGER, help="Runs at once (default: one per core).", rich_help_panel=_HOW)
+    ] = None,
+) -> None:
+    """Say where a defense stands among all others, or which defenses fall to an attack.
+
+    Plain `mabrfl arena` runs every defense against every attack of a tier. With --defense or --attack only your own
+    column runs, and is compared with the records that come with the package.
+
+    Stop it at any moment; the same command goes on.
+    """
+    console, wanted = Console(), load_tier(tier)
+    if render is not None:
+        _show_files(console, write_pages(committed(wanted), render, pictures="images"))
+        return
+    if draw is not None and draw < 0:
+        raise click.UsageError(f"--draw takes a seed from 0 on; got {draw}")
+    if fresh or draw is not None:
+        wanted = fresh_tier(wanted, new_seed() if draw is None else draw)
+        _say(console, f"scenarios drawn from the seed {wanted.drawn_from}; --draw {wanted.drawn_from} repeats them")
+    alone = bool(defense or attack)
+    chosen = seed or (committed(wanted).seeds() if alone else ())
+    wanted = wanted.with_seeds(chosen) if chosen else wanted
+    columns = [_defense(name, settings or ()) for name in defense or ()]
+    attacks = [_attack(name, settings or ()) for name in attack or ()]
+    name = wanted.name if wanted.drawn_from is None else f"{wanted.name}-{wanted.drawn_from}"
+    results = out or Path("runs") / "arena" / name
+    if plan:
+        _show_plan(console, wanted, attacks, columns or list(entrants()), results)
+        return
+    require("torch", "the simulator")
+    run = partial(
+        run_columns,
+        jobs=jobs,
+        time_budget=time_budget,
+        monitor=partial(_Tenths, console),
+        report=partial(_report, console),
+        arguments=sys.argv[1:],
+    )
+    try:
+        if attacks:
+            records = try_attacks(wanted, attacks, columns or entrants(), results, run)
+        elif columns:
+            # Nobody else has met scenarios that were just drawn: FedAvg alone is run beside.
+            others = [named("defense", BASELINE)] if wanted.drawn_from is not None else []
+            records = place_defenses(wanted, [*others, *columns], results, run)
+        else:
+            records = run_everything(wanted, results, run)
+    except (KeyboardInterrupt, Stopped):
+        Console(stderr=True).print(Text("interrupted; the same command goes on", style="yellow"))
+        raise
+    own = [one.label for one in (*columns, *attacks)]
+    _show_board(console, records, own)
+    for one in attacks:
+        _show_falls(console, falls(records, one.label), one.label)
+    pages = results / f"place-of-{slug(own[0])}" if own else results
+    _show_files(console, write_result(records, pages, own=own))
+    _refuse_failures(records, own, results)
+
+
+def _defense(name: str, settings: Sequence[str]) -> Named:
+    listed = next((one for one in entrants() if one.label == name), None)
+    known = listed or named("defense", catalog.known_name("defenses", name))
+    return _with_options(known, settings, _OF_DEFENSES)
+
+
+def _attack(name: str, settings: Sequence[str]) -> Named:
+    return _with_options(named("attack", catalog.known_name("attacks", name)), settings, ("attack_options.",))
+
+
+def _with_options(one: Named, settings: Sequence[str], kept: Sequence[str]) -> Named:
+    """Return a defense or an attack with those options of the command line that are for it, also in its label."""
+    given = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key.startswith((*_OF_DEFENSES, "attack_options.")):
+            raise click.UsageError(
+                f"--set takes an option of the defense or the attack, e.g. defense_options.rounds=2; got {setting!r}"
+            )
+        if key.startswith(tuple(kept)):
+            given[key] = parse_value(text, key)
+    if not given:
+        return one
+    words = ", ".join(f"{key.partition('.')[2] or key}={value}" for key, value in given.items())
+    return Named(f"{one.label} ({words})", {**one.settings, **given})
+
+
+def _show_plan(console: Console, tier: Tier, attacks: Sequence[Named], columns: Sequence[Named], out: Path) -> None:
+    parts = [(tier.with_attacks([attack]), attack_folder(out, attack)) for attack in attacks] or [(tier, out)]
+    counted = [count_done(one, columns, place, clean=not attacks) for one, place in parts]
+    done, total = (sum(numbers) for numbers in zip(*counted, strict=True))
+    _say(console, f"{len(columns)} defenses: {total:,} runs, {done:,} of them done, in {out}")
+
+
+def _report(console: Console, progress: ColumnProgress) -> None:
+    failed = f", {progress.failed} failed" if progress.failed else ""
+    _say(
+        console,
+        f"{progress.label}, seed {progress.seed}: {progress.done} of {progress.total} runs done{failed}; "
+        f"{in_words(progress.seconds)}",
+    )
+
+
+class _Tenths(Monitor):
+    """Prints a line whenever a tenth of a column is done, with the time that the rest takes."""
+
+    def __init__(self, console: Console, label: str) -> None:
+        self._console, self._label = console, label
+        self._ended = self._todo = 0
+        self._began = self._shown = time.monotonic()
+
+    def begin(self, progress: SweepProgress) -> None:
+        """Note how many runs are to be done."""
+        self._todo = len(progress.waiting)
+
+    def ended(self, known: Standing, outcome: CellOutcome, seconds: float) -> None:
+        """Count a run."""
+        del known, seconds
+        if outcome not in ("done", "failed"):
+            return
+        self._ended += 1
+        before, now = (_PARTS * count // max(self._todo, 1) for count in (self._ended - 1, self._ended))
+        if now > before and self._ended < self._todo and time.monotonic() - self._shown >= _PAUSE_SECONDS:
+            self._shown = time.monotonic()
+            took = self._shown - self._began
+            rest = in_words(took / self._ended * (self._todo - self._ended))
+            _say(self._console, f"{self._label}: {self._ended} of {self._todo} runs, about {rest} left", "dim")
+
+
+def _show_board(console: Console, records: Records, own: Sequence[str]) -> None:
+    """Print the leaderboard."""
+    known, shares = scores(records), records.tier.shares
+    table = Table(header_style="bold")
+    table.add_column("place", justify="right")
+    table.add_column("defense", overflow="fold")
+    heads = ["worst", *(percent(share) for share in shares), "mean", "clean", "goal", "honest rejected"]
+    for head in heads:
+        table.add_column(head, justify="right")
+    for score in known:
+        if score.place is not None:
+            style = "bold cyan" if score.label in own else ""
+            table.add_row(place_text(score), Text(score.label), *_numbers(score, shares), style=style)
+    if any(score.place is not None for score in known):
+        console.print(table)
+        _say(
+            console, "worst: points lost in the worst case, over the shares and at each; goal: success of backdoors, %"
+        )
+    _say(console, counts(records).replace("`", ""))
+    for score in known:
+        if score.label in own:
+            _say(console, _sentence(score, known), "bold")
+
+
+def _numbers(score: Score, shares: Sequence[float]) -> list[str]:
+    worst = score.worst or {}
+    measures = [score.overall_worst, *(worst.get(share) for share in shares), score.overall_mean, score.clean]
+    return [measure_text(measure) for measure in (*measures, score.success, score.rejected)]
+
+
+def _sentence(score: Score, known: Sequence[Score]) -> str:
+    placed = sum(one.place is not None for one in known)
+    if score.place is None or score.hardest is None:
+        return f"{score.label} has no place: {score.done} of {score.total} runs are done"
+    hardest = "; ".join(f"{percent(share)}: {attack} on {task}" for share, (task, attack) in score.hardest.items())
+    return f"{score.label} has place {place_text(score)} of {placed}. It loses most at {hardest}."
+
+
+def _show_falls(console: Console, found: Sequence[Fall], label: str) -> None:
+    """Print which defenses fall to an attack."""
+    shares = sorted({share for fall in found for share in fall.losses})
+    table = Table(header_style="bold", title=Text(f"points lost to {label}"))
+    table.add_column("defense", overflow="fold")
+    for head in (*(percent(share) for share in shares), "goal, %"):
+        table.add_column(head, justify="right")
+    for fall in found:
+        losses = [f"{fall.losses[share]:.1f}" if share in fall.losses else "—" for share in shares]
+        success = "—" if fall.success is None else f"{fall.success:.0f}"
+        table.add_row(Text(fall.defense), *losses, success, style="red" if fall.falls else "")
+    console.print(table)
+    fallen = [fall.defense for fall in found if fall.falls]
+    names = f": {', '.join(fallen)}" if fallen else ""
+    _say(
+        console,
+        f"{len(fallen)} of {len(found)} defenses fall to {label} (lose more than {FALLS:g} points){names}",
+        "bold",
+    )
+
+
+def _show_files(console: Console, files: Sequence[Path]) -> None:
+    _say(console, f"written: {', '.join(map(str, files))}")
+
+
+def _refuse_failures(records: Records, own: Sequence[str], out: Path) -> None:
+    """Raise an error if runs of the user's own defenses or attacks failed, or any if everything was run."""
+    errors = [
+        (column.label, run.error)
+        for column in records.columns
+        for one, run in column.runs.items()
+        if run.error is not None and (not own or column.label in own or one.attack in own)
+    ]
+    if errors:
+        label, message = errors[0]
+        raise SweepError(
+            f"{len(errors)} runs failed, the first of {label}: {message}; they are in {out}, and the same command runs "
+            "them again"
+        )
+
+
+def _say(console: Console, line: str, style: str = "") -> None:
+    console.print(Text(line, style=style), soft_wrap=True)

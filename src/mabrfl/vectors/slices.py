@@ -1,0 +1,62 @@
+"""Fixed slices of columns, each visited by one thread: the results do not depend on how many threads there are."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+Floats = NDArray[np.floating[Any]]
+T = TypeVar("T")
+
+SLICE = 8192
+"""Columns per slice; part of the definition of the result (float32 sums within, float64 across)."""
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Return a context in which BLAS uses one thread."""
+    context: AbstractContextManager[Any] = _blas().limit(limits=1, user_api="blas")
+    return context
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def each_slice(width: int, visit: Callable[[slice], T], *, threads: int | None = None) -> list[T]:
+    """Call ``visit`` with each slice of ``range(width)``; return the results in order of the slices."""
+    return list(visit_slices(width, visit, threads=threads))
+
+
+def visit_slices(width: int, visit: Callable[[slice], T], *, threads: int | None = None) -> Iterator[T]:
+    """Call ``visit`` with each slice of ``range(width)``; yield the results in order of the slices, as they come.
+
+    At most a few results wait at a time: with thousands of clients each of them is large.
+    """
+    slices = [slice(start, min(start + SLICE, width)) for start in range(0, width, SLICE)]
+    threads = min(threads or _cores(), len(slices))
+    with one_blas_thread():
+        if threads <= 1:
+            yield from map(visit, slices)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            waiting: deque[Future[T]] = deque()
+            for columns in slices:
+                waiting.append(pool.submit(visit, columns))
+                if len(waiting) > threads + 1:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()

@@ -1,0 +1,136 @@
+"""Weighted sums of rows, and momenta."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mabrfl.vectors.inner_products import is_ordinary, slice_product, total_gram
+from mabrfl.vectors.slices import Floats, each_slice, visit_slices
+
+_SAFE_WEIGHTS = (1e-30, 1e30)
+"""Weights in here fit into float32."""
+
+
+def combine(weights: NDArray[Any], matrix: Floats) -> Floats:
+    """Return the weighted sum of rows, ``w @ X``, in the rows' own precision.
+
+    Rows of weight zero are not read at all.
+    """
+    used = np.flatnonzero(weights)
+    exact = np.asarray(weights, dtype=np.float64)[used]
+    step = np.zeros(matrix.shape[1], dtype=matrix.dtype)
+    everything = len(used) == matrix.shape[0]
+    low, high = _SAFE_WEIGHTS
+    ordinary = bool(np.all((np.abs(exact) > low) & (np.abs(exact) < high)))
+    scale = exact.astype(matrix.dtype) if ordinary else exact
+
+    def visit(columns: slice) -> None:
+        part = matrix[:, columns] if everything else matrix[used, columns]
+        if ordinary:
+            np.matmul(scale, part, out=step[columns])
+        else:  # a weight beyond the rows' precision belongs to a row just as far on the other side
+            with np.errstate(over="ignore"):
+                step[columns] = scale @ part.astype(np.float64)
+
+    if len(used):
+        each_slice(matrix.shape[1], visit)
+    return step
+
+
+def mix(weights: NDArray[np.float64], matrix: Floats) -> Floats:
+    """Return several weighted sums of rows, ``W @ X``, in the rows' own precision.
+
+    Examples
+    --------
+    >>> mix(np.array([[0.5, 0.5]]), np.array([[1.0, 2.0], [3.0, 6.0]]))
+    array([[2., 4.]])
+    """
+    mixed = np.empty((len(weights), matrix.shape[1]), dtype=matrix.dtype)
+    low, high = _SAFE_WEIGHTS
+    used = np.abs(weights[weights != 0])
+    ordinary = bool(np.all((used > low) & (used < high)))
+    scale = weights.astype(matrix.dtype) if ordinary else weights
+
+    def visit(columns: slice) -> None:
+        part = matrix[:, columns] if ordinary else matrix[:, columns].astype(np.float64)
+        with np.errstate(over="ignore"):
+            mixed[:, columns] = scale @ part
+
+    each_slice(matrix.shape[1], visit)
+    return mixed
+
+
+def fold(
+    memory: Floats,
+    rows: NDArray[np.intp],
+    updates: Floats,
+    take: NDArray[np.intp],
+    *,
+    decay: NDArray[np.float64],
+    bounds: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Set ``memory[rows] = updates[take] + decay * memory[rows]`` in place; return its Gram matrix.
+
+    One pass over the data does both: a slice is still in the cache when its products are taken.
+
+    Parameters
+    ----------
+    memory
+        ``(capacity, d)`` array, changed in place.
+    rows, take
+        Which rows of ``memory`` and of ``updates`` belong together.
+    updates
+        ``(n, d)`` array.
+    decay
+        One factor per row of ``rows``.
+    bounds
+        An upper bound on the norm of each result, so that extreme rows can be scaled.
+    """
+    factor = decay.astype(memory.dtype)[:, None]
+    remembers = bool(np.any(factor))
+    everything = len(take) == updates.shape[0]
+    exponents = None if is_ordinary(bounds) else np.frexp(bounds)[1]
+
+    consecutive = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
+    span = slice(rows[0], rows[0] + len(rows)) if consecutive else slice(0)
+
+    def visit(columns: slice) -> Floats:
+        part = updates[:, columns] if everything else updates[take, columns]
+        if consecutive:  # a view instead of two copies
+            kept = memory[span, columns]
+            np.multiply(kept, factor, out=kept)
+            np.add(kept, part, out=kept)
+            return slice_product(kept, exponents)
+        if remembers:
+            part = part + factor * memory[rows, columns]
+        memory[rows, columns] = part
+        return slice_product(part, exponents)
+
+    return total_gram(visit_slices(memory.shape[1], visit), len(rows), exponents)
+
+
+def fold_scaled(
+    memory: Floats,
+    rows: NDArray[np.intp],
+    updates: Floats,
+    *,
+    decay: NDArray[np.float64],
+    gain: NDArray[np.float64],
+) -> None:
+    """Set ``memory[rows] = gain * updates + decay * memory[rows]`` in place.
+
+    Gains that single precision cannot hold belong to updates of extreme size: those are multiplied in
+    double precision, so that the product, which is of ordinary size, is right.
+    """
+    low, high = _SAFE_WEIGHTS
+    ordinary = bool(np.all((gain > low) & (gain < high)))
+    factor = decay.astype(memory.dtype)[:, None]
+    scale = (gain.astype(memory.dtype) if ordinary else gain)[:, None]
+
+    def visit(columns: slice) -> None:
+        memory[rows, columns] = scale * updates[:, columns] + factor * memory[rows, columns]
+
+    each_slice(memory.shape[1], visit)

@@ -1,0 +1,1 @@
+"""Digits with a small network in NumPy: a node's process starts without torch and scikit-learn."""
