@@ -1,7 +1,7 @@
 """Rounds of federated averaging by one framework, in a process of its own.
 
-Prints a line after each round, for benchmarks/peers.py. All do the same work: the same networks and random pixels, 50
-clients of one size, plain SGD, every client in every round, one thread, no evaluation.
+Prints a line after each round and waits for one, for benchmarks/peers.py. All do the same work: the same networks and
+random pixels, 50 clients of one size, plain SGD, every client in every round, one thread, no evaluation.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ def clients(work: Work) -> list[tuple[Tensor, Tensor]]:
 
 
 def done() -> None:
-    """Say that a round is done."""
+    """Say that a round is done, and wait until that was measured."""
     print("round", flush=True, file=sys.__stdout__)  # some frameworks take sys.stdout for themselves
+    sys.stdin.readline()
 
 
 def train(model: nn.Module, work: Work, inputs: Tensor, labels: Tensor, *, fused: bool = False) -> None:
