@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import ast
 import doctest
+import functools
 import importlib
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
 import mabrfl
+from browser import CHROMIUM, browser
 from mabrfl import catalog
 from mabrfl.config import RunConfig
 from mabrfl.recording.evaluation import summarize
@@ -25,6 +29,13 @@ from mabrfl.recording.meanings import EVENTS, MANIFEST, SUMMARY
 pytest.importorskip("mkdocs")
 ROOT = Path(__file__).parent.parent
 TOOLS = ROOT / "docs" / "site"
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Serves a folder and writes no log."""
+
+    def log_message(self, *words):
+        pass
 
 
 class Html(HTMLParser):
@@ -87,6 +98,35 @@ def test_every_document_is_a_page_in_the_navigation(site):
         page for path, page in site.items() if path.name == "index.html" and path.parent.name.startswith("site")
     )
     assert {f"{path.stem}.html" for path in (ROOT / "docs").glob("*.md")} - set(home.links) == set()
+
+
+def test_no_page_is_in_the_navigation_twice():
+    named = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert len(named) > 10
+    assert [name for name in named if named.count(name) > 1] == []
+
+
+def test_a_table_to_sort_is_beside_the_page_of_its_name(site):
+    (leaderboard,) = [page for path, page in site.items() if path.name == "leaderboard.html"]
+    (sortable,) = [page for path, page in site.items() if path.name == "leaderboard-page.html"]
+    assert "leaderboard-page.html" in leaderboard.links
+    assert "index.html" in " ".join(leaderboard.links)
+    assert "index.html" not in " ".join(sortable.links)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here: the search of the site is NOT tested")
+def test_the_search_finds_what_a_reader_types(site, tmp_path):
+    folder = min(site, key=lambda path: len(path.parts)).parent
+    handler = functools.partial(QuietHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, browser(tmp_path / "profile") as page:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page.show(f"http://127.0.0.1:{server.server_port}/index.html?q=separation_needed", 1280)
+        page.wait("document.querySelector('.md-search-result__item a')")
+        found = page.value("[...document.querySelectorAll('.md-search-result__item a')].map(a => a.pathname).join()")
+        assert "/explain.html" in found
+        assert page.complaints == []
+        server.shutdown()
 
 
 @pytest.mark.parametrize("name", ["docstrings", "markup", "pages"])

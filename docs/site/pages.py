@@ -17,8 +17,11 @@ _LANGUAGES = {".py": "python", ".toml": "toml", ".cff": "yaml", ".yml": "yaml", 
 
 
 def extra_pages() -> list[Path]:
-    """Return the files outside ``docs`` that belong to the site: pages, and what results have beside their pages."""
-    return [ROOT / name for name in _BESIDE] + sorted(ROOT.glob("results/*/*"))
+    """Return what MkDocs does not find in ``docs``: pages elsewhere, files of results, and ready-made HTML.
+
+    HTML of the name of a page, such as ``leaderboard.html``, would be in its place.
+    """
+    return [ROOT / name for name in _BESIDE] + sorted([*ROOT.glob("results/*/*"), *ROOT.glob("docs/*.html")])
 
 
 def site_path(path: Path) -> str:
@@ -31,7 +34,7 @@ def site_path(path: Path) -> str:
     """
     name = path.relative_to(ROOT).as_posix()
     if name.startswith("docs/"):
-        return name.removeprefix("docs/")
+        return name.removeprefix("docs/").replace(".html", "-page.html")
     if name in _BESIDE or name.startswith("results/"):
         return name.replace("README.md", "index.md")
     return f"source/{name}.md"
