@@ -7,9 +7,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # as a script, this file knows its own folder only
 
-from benchmarks import engines, flower, growth, server, starting
+from benchmarks import engines, flower, growth, plain, server, starting
 from benchmarks import round as round_benchmark
 
 if __name__ == "__main__":
-    results = [starting.main(), server.main(), growth.main(), engines.main(), round_benchmark.main(), flower.main()]
+    server_work = [server.main(), growth.main(), plain.main()]
+    results = [starting.main(), *server_work, engines.main(), round_benchmark.main(), flower.main()]
     sys.exit(not all(results))

@@ -63,6 +63,8 @@ def records_of(config: ResolvedConfig, final: float) -> list[RoundRecord]:
                 events=("warm-up: 1 of 2",) if number == 1 else (),
                 facts={"largest_cosine": 0.5 / number, "largest_distance": 2.0 / number, "note": "words", "flag": True},
                 seconds={"train": 0.5, "evaluate": 0.25},
+                per_class=(100.0, 75.0),
+                confusion=((5, 0), (1, 3)),
             )
         )
     return records

@@ -6,6 +6,7 @@ import ast
 import doctest
 import functools
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -98,6 +99,13 @@ def test_every_document_is_a_page_in_the_navigation(site):
         page for path, page in site.items() if path.name == "index.html" and path.parent.name.startswith("site")
     )
     assert {f"{path.stem}.html" for path in (ROOT / "docs").glob("*.md")} - set(home.links) == set()
+
+
+def test_the_search_leaves_out_pages_that_only_show_a_file(site):
+    folder = min(site, key=lambda path: len(path.parts)).parent
+    places = [entry["location"] for entry in json.loads((folder / "search" / "search_index.json").read_text())["docs"]]
+    assert any(place.startswith("reference/settings.html") for place in places)
+    assert [place for place in places if place.startswith("source/")] == []
 
 
 def test_no_page_is_in_the_navigation_twice():

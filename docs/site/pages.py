@@ -52,10 +52,12 @@ def linked_sources() -> list[Path]:
 
 
 def source_page(path: Path) -> str:
-    """Return a page that shows a file."""
+    """Return a page that shows a file; the search leaves it out."""
     language = _LANGUAGES.get(path.suffix, "text")
     name = path.relative_to(ROOT).as_posix()
-    return f"# {name}\n\n````{language}\n{path.read_text(encoding='utf-8')}\n````\n"
+    return (
+        f"---\nsearch:\n  exclude: true\n---\n\n# {name}\n\n````{language}\n{path.read_text(encoding='utf-8')}\n````\n"
+    )
 
 
 def relink(markdown: str, place: str) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from mabrfl.errors import ConfigError
 from mabrfl.explaining import explain
 from mabrfl.layout import Block, Layout, join
 from mabrfl.rng import ClientId, generator, uniforms
+from mabrfl.vectors.disk_rows import write_rows
 
 Floats = NDArray[np.floating[Any]]
 Reason = str
@@ -78,7 +81,8 @@ class Updates:
     ids
         One ``int`` or ``str`` per row. They name the client for good: reputation is kept under them.
     matrix
-        An ``(n, d)`` array, whose precision is kept if it is single or double; or a sequence of n flat
+        An ``(n, d)`` array (a ``np.memmap`` if it is larger than memory, see also :meth:`on_disk`), whose precision is
+        kept if it is single or double; or a sequence of n flat
         arrays as they came from the clients, which become single precision (they may be malformed:
         intake judges each row by itself and quarantines the bad ones).
     num_examples
@@ -114,6 +118,48 @@ class Updates:
         for name in ("global_weights", "root_update"):
             if (vector := getattr(self, name)) is not None:
                 self._check_vector(name, vector)
+
+    @classmethod
+    def on_disk(
+        cls,
+        replies: Iterable[tuple[ClientId, ArrayLike, float]],
+        *,
+        dimension: int,
+        folder: str | PathLike[str] | None = None,
+        layout: Layout | None = None,
+    ) -> Updates:
+        """Take clients' updates one by one, as they arrive, and keep them on disk: they may be larger than memory.
+
+        Parameters
+        ----------
+        replies
+            Id, update and number of examples of each client. One update at a time is in memory.
+        dimension
+            The length of an update. One that is no flat array of so many floating-point numbers becomes a row of NaN,
+            which intake quarantines.
+        folder
+            Where the file is, without a name; it is gone with the updates. The system's folder for temporary files if
+            left out, which may itself be in memory.
+        layout
+            The layers of the model.
+
+        Examples
+        --------
+        >>> sent = Updates.on_disk([("ada", np.ones(3), 10), ("bob", np.zeros(3), 20)], dimension=3)
+        >>> sent.ids, sent.matrix.shape, sent.num_examples
+        (['ada', 'bob'], (2, 3), [10, 20])
+        """
+        ids: list[ClientId] = []
+        counts: list[float] = []
+
+        def rows() -> Iterator[ArrayLike]:
+            for client, row, examples in replies:
+                ids.append(client)
+                counts.append(examples)
+                yield row
+
+        matrix = write_rows(rows(), dimension, None if folder is None else Path(folder))
+        return cls(ids, matrix, counts, layout=layout)
 
     @property
     def _width(self) -> int | None:

@@ -129,3 +129,28 @@ def test_a_figure_for_a_paper_has_the_font_and_the_size_that_are_asked_for(
         for_paper(figure, font_size=6.5)
         figure.draw_without_rendering()
         assert {text.get_fontsize() for text in figure.findobj(Text) if text.get_text()} == {6.5}
+
+
+def test_accuracy_by_class_and_the_confusion_matrix_are_a_table(mabrfl: Callable[..., Any], tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "s", [({"defense": "krum"}, 90.0), ({"defense": "median"}, "running")])
+    text = mabrfl("table", "s", "--classes").out
+    assert text.startswith("**MNIST, Krum, no attack, seed 0: by class**")
+    assert [line.split() for line in text.splitlines() if line.startswith("|")][2:] == [
+        ["|", "0", "|", "100.00", "|", "5", "|", "5", "|", "0", "|"],
+        ["|", "1", "|", "75.00", "|", "4", "|", "1", "|", "3", "|"],
+    ]
+    assert "after round 4 by class of the test set. To the right: how many of its examples" in text
+    lines = list(csv.DictReader(io.StringIO(mabrfl("table", "s", "--classes", "--format", "csv").out)))
+    assert [(line["class"], line["accuracy"], line["predicted_0"]) for line in lines] == [
+        ("0", "100.0", "5"),
+        ("1", "75.0", "1"),
+    ]
+    assert r"\begin{tabular}" in mabrfl("table", "s", "--classes", "--format", "latex").out
+    # Records of earlier versions have the accuracies alone.
+    for file in sweep.rglob("rounds.jsonl"):
+        file.write_text(file.read_text().replace('"confusion":[[5,0],[1,3]],', ""))
+    assert "examples" not in mabrfl("table", "s", "--classes").out
+    assert mabrfl("pack", "s", "p.json.gz").code == 0
+    refused = mabrfl("table", "p.json.gz", "--classes")
+    assert (refused.code, "packed results do not" in refused.err) == (5, True)
+    assert mabrfl("table", "s", "--classes", "--ranks").code == 2

@@ -42,8 +42,14 @@ class Operated(Secure):
         """The rounds to which a node was invited."""
         return [row["round"] for row in self.rows("state") if row["client"] == self.identities[k]]
 
+    def told(self):
+        """The status that monitors read."""
+        return json.loads((self.home / "state" / "status.json").read_bytes())
+
     def one_more_round(self):
-        self.after_round("state", len(self.rows("state", "round")) + 1, SECONDS)
+        """Wait for a round that has not ended yet, and for its status, which is written last."""
+        number = len(self.rows("state", "round")) + 1
+        wait_for(f"round {number}", lambda: self.told()["round"] >= number, SECONDS)
 
     def stop(self, number):
         """Stop a run as an operator does, and wait until nothing uses its folder."""
@@ -64,8 +70,7 @@ class Operated(Secure):
         return verify(self.home / "state" / "audit.jsonl", head=(self.home / "head").read_text().strip()).problem
 
     def reputations(self):
-        status = json.loads((self.home / "state" / "status.json").read_bytes())
-        return {client["id"]: (client["benign"], client["malicious"]) for client in status["clients"]}
+        return {client["id"]: (client["benign"], client["malicious"]) for client in self.told()["clients"]}
 
 
 def test_ban_forgive_a_lost_key_and_an_upgrade_on_a_running_deployment(capsys):

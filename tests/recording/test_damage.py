@@ -106,6 +106,9 @@ def test_verify_and_resume_agree_about_a_torn_line(tmp_path: Path, capsys: pytes
         ("seconds", [1]),
         ("accuracy", "9"),
         ("per_class", 3),
+        ("confusion", [[1]]),
+        ("confusion", [[1, 2], [3]]),
+        ("confusion", [[1, 2.5], [3, 4]]),
         ("attack_success", {}),
     ],
 )

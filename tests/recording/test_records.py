@@ -36,6 +36,7 @@ RECORD = RoundRecord(
     facts={"threshold": 0.7},
     seconds={"train": 0.5},
     per_class=(90.0, 92.5),
+    confusion=((9, 1), (3, 37)),
 )
 
 

@@ -23,11 +23,13 @@ def column_mean(part: Floats) -> NDArray[np.float64]:
     return np.asarray(np.mean(part, axis=0, dtype=np.float64))
 
 
-def column_std(part: Floats, ddof: int) -> NDArray[np.float64]:
-    """Deviation of each column, in float64; zero if there are too few rows."""
+def column_std(part: Floats, ddof: int, mean: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Deviation of each column, in float64; zero if there are too few rows. The mean need not be formed again."""
     if len(part) <= ddof:
         return np.zeros(part.shape[1])
-    return np.asarray(np.std(part, axis=0, dtype=np.float64, ddof=ddof))
+    squares = part - (column_mean(part) if mean is None else mean)
+    squares *= squares
+    return np.asarray(np.sqrt(np.sum(squares, axis=0) / (len(part) - ddof)))
 
 
 def mean(matrix: Floats) -> Floats:

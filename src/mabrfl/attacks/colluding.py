@@ -129,7 +129,8 @@ class LIE(Attack):
         shift = self.sign * factor
 
         def shifted(part: Floats) -> Floats:
-            return bounded(column_mean(part) + shift * column_std(part, self.ddof), part.dtype)
+            mean = column_mean(part)
+            return bounded(mean + shift * column_std(part, self.ddof, mean), part.dtype)
 
         return everyone_sends(vectors.coordinatewise(rows, shifted), view)
 

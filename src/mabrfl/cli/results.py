@@ -136,6 +136,12 @@ def table(
         bool,
         typer.Option("--ablation", help="Instead: a defense without each of its parts in turn, beside the whole."),
     ] = False,
+    classes: Annotated[
+        bool,
+        typer.Option(
+            "--classes", help="Instead: accuracy by class and the confusion matrix of each run's final model."
+        ),
+    ] = False,
     per_run: Annotated[
         bool,
         typer.Option("--per-run", help="Instead: a line per run with all settings and numbers; with --format csv."),
@@ -153,6 +159,8 @@ def table(
     With --detection: a row per attack, defense and condition, with the shares of clients rejected and selected.
 
     With --ablation: a row per part that is left out and attack, for sweeps with an axis called 'ablation'.
+
+    With --classes: a table per run, from its folder.
     """
     from mabrfl.reports.ablation import ABLATION_FORMATS, ablation_table
     from mabrfl.reports.detection import detection_table
@@ -163,7 +171,7 @@ def table(
 
     writer = FORMATS[one_of("--format", format_, list(FORMATS))]
     one_of("--metric", metric, list(METRICS))
-    if metric == "attack_success" and (detection or ablation):
+    if metric == "attack_success" and (detection or ablation or classes):
         raise click.UsageError("--metric attack_success is for the plain table; --detection has a column of it")
     asked = [
         name
@@ -171,6 +179,7 @@ def table(
             ("--ranks", ranks),
             ("--detection", detection),
             ("--ablation", ablation),
+            ("--classes", classes),
             ("--per-run", per_run),
         )
         if given
@@ -184,7 +193,9 @@ def table(
     if not cells:
         raise StateError("nothing to show: the results have no runs")
     show_notes(loaded)
-    if per_run:
+    if classes:
+        put(_by_class(cells, format_), out)
+    elif per_run:
         put(run_rows(cells).csv(), out)
     elif ablation:
         put(ABLATION_FORMATS[format_](ablation_table(cells, metric)), out)  # type: ignore[arg-type] # just checked
@@ -192,6 +203,14 @@ def table(
         put(DETECTION_FORMATS[format_](detection_table(cells, metric)), out)  # type: ignore[arg-type] # just checked
     else:
         put(writer(tabulate(cells, metric, marks=marks), compare=compare, ranks=ranks), out)  # type: ignore[arg-type] # as above
+
+
+def _by_class(cells: Sequence[Cell], format_: str) -> str:
+    from mabrfl.reports.class_tables import class_rows, class_tables
+
+    if format_ == "csv":
+        return class_rows(cells).csv()
+    return "\n".join(table.latex() if format_ == "latex" else table.markdown() for table in class_tables(cells))
 
 
 def plot(

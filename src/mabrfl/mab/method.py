@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
 
+from mabrfl.checks import check_choice
 from mabrfl.defense import Defense
 from mabrfl.errors import ConfigError, suggest
 from mabrfl.mab.hardened import HardenedOptions, HardenedRule
 from mabrfl.mab.paper import MabRflRule
-from mabrfl.mab.presets import DEFAULT_PRESET, THRESHOLDS, MabRflOptions, Options
+from mabrfl.mab.presets import DEFAULT_PRESET, THRESHOLDS, MabRflOptions, Options, memory_option
 from mabrfl.mab.presets import options as preset_options
 from mabrfl.protocols import Selector
 from mabrfl.reputation import Beliefs, Reaction
@@ -32,6 +35,11 @@ class MabRfl(Defense):
         ``"fashion-mnist"``, ``"cifar10"`` or ``"digits"``.
     dimension
         See :class:`Defense`.
+    momenta
+        Where past updates are kept: ``"memory"``, ``"disk"`` (the same results, bit for bit; in ``momenta_folder``) or
+        ``"none"``: they are not kept, as with ``memory=0`` or ``history=0``.
+    momenta_folder
+        An existing folder for ``"disk"``. It holds no file that you can see; state is saved by ``state_dict`` as ever.
     **overrides
         Any field of :class:`mabrfl.mab.hardened.HardenedOptions` (preset ``hardened``: ``budget``, ``memory``,
         ...) or of :class:`mabrfl.mab.presets.MabRflOptions` (``c_max``, ``c_min``, ``alpha``, ``history``, ...).
@@ -56,15 +64,20 @@ class MabRfl(Defense):
         selector: Selector | None = None,
         dataset: str | None = None,
         dimension: int | None = None,
+        momenta: Literal["memory", "disk", "none"] = "memory",
+        momenta_folder: str | PathLike[str] | None = None,
         **overrides: Any,
     ) -> None:
         if dataset is not None and dataset not in THRESHOLDS:
             raise ConfigError(f"no thresholds are known for the data set '{dataset}'{suggest(dataset, THRESHOLDS)}")
+        folder = _folder(momenta, momenta_folder)
+        if momenta == "none":
+            overrides = {memory_option(preset): 0.0, **overrides}
         chosen = preset_options(preset, dataset, **overrides)
         self.preset = preset
         self.options = chosen
         super().__init__(
-            rule_of(chosen),
+            rule_of(chosen, folder),
             selector=selector or selector_of(chosen),
             seed=seed,
             name="mab-rfl",
@@ -75,9 +88,21 @@ class MabRfl(Defense):
         )
 
 
-def rule_of(chosen: Options) -> MabRflRule | HardenedRule:
+def _folder(momenta: str, folder: str | PathLike[str] | None) -> Path | None:
+    """Return where momenta are kept on disk, if they are."""
+    check_choice("momenta", momenta, ("memory", "disk", "none"))
+    if (momenta == "disk") != (folder is not None):
+        raise ConfigError(f"momenta 'disk' and momenta_folder need each other; got {momenta!r} and {folder!r}")
+    if folder is not None and not Path(folder).is_dir():
+        raise ConfigError(f"momenta_folder must be an existing folder; got {str(folder)!r}")
+    return None if folder is None else Path(folder)
+
+
+def rule_of(chosen: Options, momenta_folder: Path | None = None) -> MabRflRule | HardenedRule:
     """Return the rule that belongs to a set of options."""
-    return MabRflRule(chosen) if isinstance(chosen, MabRflOptions) else HardenedRule(chosen)
+    if isinstance(chosen, MabRflOptions):
+        return MabRflRule(chosen, momenta_folder)
+    return HardenedRule(chosen, momenta_folder)
 
 
 def selector_of(chosen: Options) -> Selector:

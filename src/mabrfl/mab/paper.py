@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,13 +46,15 @@ class MabRflRule:
     ----------
     options
         All choices that the method leaves open; see :mod:`mabrfl.mab.presets`.
+    momenta_folder
+        Keep the momenta on disk in this folder, not in memory.
     """
 
     name = "mab-rfl"
 
-    def __init__(self, options: MabRflOptions | None = None) -> None:
+    def __init__(self, options: MabRflOptions | None = None, momenta_folder: Path | None = None) -> None:
         self.options = options or MabRflOptions()
-        self._memory = MomentumMemory()
+        self._memory = MomentumMemory(momenta_folder)
 
     def __call__(self, cohort: Cohort) -> Decision:
         """Judge one round."""
@@ -69,7 +72,7 @@ class MabRflRule:
             reasons[k] = "outlier"
         momenta = self._memory.matrix
         if not self.options.history:
-            self._memory = MomentumMemory()  # the past has no weight: keep no momenta
+            self._memory = MomentumMemory(self._memory.folder)  # the past has no weight: keep no momenta
         return Decision(
             weights=weights,
             rows=momenta,

@@ -43,6 +43,9 @@ class RoundRecord:
     attack_success
         Percent of the examples of the attack's goal that the global model classifies as the attack wants, after
         the round; None if the attack has no goal.
+    confusion
+        A row per class of the test set: how many of its examples the global model takes for each class. None if there
+        are too many classes to record it.
     """
 
     round: int
@@ -57,6 +60,7 @@ class RoundRecord:
     seconds: Mapping[str, float] = field(default_factory=dict)
     per_class: tuple[float, ...] | None = None
     attack_success: float | None = None
+    confusion: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def sybils(self) -> int:
@@ -105,6 +109,7 @@ class RoundRecord:
             "loss": self.loss,
             "per_class": self.per_class,
             "attack_success": self.attack_success,
+            **({} if self.confusion is None else {"confusion": self.confusion}),
             "selected": self.selected,
             "verdicts": [
                 {"id": client, "accepted": verdict.accepted, "reason": verdict.reason, "evidence": verdict.evidence}
@@ -145,6 +150,7 @@ class RoundRecord:
             per_class=None if data["per_class"] is None else tuple(_number(share) for share in data["per_class"]),
             # Records of the first versions do not have it.
             attack_success=None if data.get("attack_success") is None else _number(data["attack_success"]),
+            confusion=_square(data.get("confusion"), data["per_class"]),
         )
 
 
@@ -163,6 +169,16 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(entry) for entry in value]
     return str(value)
+
+
+def _square(counts: Any, per_class: Any) -> tuple[tuple[int, ...], ...] | None:
+    """Return a confusion matrix with a row and a column per class; records of the first versions have none."""
+    if counts is None:
+        return None
+    rows = tuple(tuple(_whole(count) for count in _list(row)) for row in _list(counts))
+    if {len(rows), *map(len, rows)} != {len(_list(per_class))}:
+        raise ValueError("confusion must have a row and a column per class")
+    return rows
 
 
 def _number(value: Any) -> float:

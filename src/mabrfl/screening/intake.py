@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from mabrfl import vectors
 from mabrfl.rng import ClientId
 from mabrfl.updates import Floats, Updates, canonical
+from mabrfl.vectors.disk_rows import copy_on_disk
 
 
 @dataclass(frozen=True)
@@ -164,12 +166,19 @@ def _take(rows: Sequence[Floats] | Floats, order: list[int], empty: Floats) -> F
     if not order:
         matrix = empty
     elif isinstance(rows, np.ndarray):
-        matrix = rows if order == list(range(len(rows))) else rows[order]
+        matrix = rows if order == list(range(len(rows))) else _chosen(rows, order)
     else:
         matrix = np.stack([rows[k] for k in order])
     view = np.ascontiguousarray(matrix).view()
     view.flags.writeable = False
     return view
+
+
+def _chosen(rows: Floats, order: list[int]) -> Floats:
+    """Return these rows in this order; on disk if they are on disk, since they may be larger than memory."""
+    if isinstance(rows, np.memmap):
+        return copy_on_disk(rows, order, folder=None if rows.filename is None else Path(rows.filename).parent)
+    return rows[order]
 
 
 def _usable(norm: float, dtype: np.dtype[Any]) -> bool:

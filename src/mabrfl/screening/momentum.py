@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from mabrfl import vectors
 from mabrfl.errors import StateError
 from mabrfl.rng import ClientId
 from mabrfl.updates import Floats, as_client_id
+from mabrfl.vectors.disk_rows import copy_on_disk
 
 _NEVER = -1
 _MATRIX = 2
@@ -23,9 +25,15 @@ class MomentumMemory:
     r"""Momenta :math:`m_t^k = g_t^k + \lambda^{t - t_k} m_{t_k}^k`, with :math:`m^k = 0` at first (Eq. 5).
 
     Rows are held only for clients seen, in the precision of their updates: 4 d bytes each.
+
+    Parameters
+    ----------
+    folder
+        Keep the rows in a file without a name in this folder, not in memory. The results are the same, bit for bit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
         self._row: dict[ClientId, int] = {}
         self._matrix: Floats = np.zeros((0, 0), dtype=np.float32)
         self._norms = np.zeros(0)
@@ -54,14 +62,21 @@ class MomentumMemory:
         if needed <= have:
             return
         room = max(needed, have + have // 2)
-        matrix = np.zeros((room, like.shape[1]), dtype=like.dtype)
-        if have:
-            matrix[:have] = self._matrix
-        self._matrix = matrix
+        if not have:
+            self._matrix = np.zeros((0, like.shape[1]), dtype=like.dtype)
+        self._matrix = self._copied(range(have), room)
         self._norms = np.concatenate([self._norms, np.zeros(room - have)])
         self._scales = np.concatenate([self._scales, np.ones(room - have)])
         self._computed = np.concatenate([self._computed, np.full(room - have, _NEVER)])
         self._selected = np.concatenate([self._selected, np.full(room - have, _NEVER)])
+
+    def _copied(self, rows: Sequence[int] | NDArray[np.intp], room: int | None = None) -> Floats:
+        """Return a copy of these rows, with room for more, where the memory keeps its rows."""
+        if self.folder is not None:
+            return copy_on_disk(self._matrix, rows, room=room, folder=self.folder)
+        copy = np.zeros((len(rows) if room is None else room, self._matrix.shape[1]), dtype=self._matrix.dtype)
+        copy[: len(rows)] = self._matrix[rows] if isinstance(rows, np.ndarray) else self._matrix[: len(rows)]
+        return copy
 
     def fold(
         self,
@@ -147,7 +162,7 @@ class MomentumMemory:
         if len(self._row) - len(kept) <= len(self._row) // 4:
             return
         rows = np.array([self._row[client] for client in kept], dtype=np.intp)
-        self._matrix, self._norms, self._scales = self._matrix[rows], self._norms[rows], self._scales[rows]
+        self._matrix, self._norms, self._scales = self._copied(rows), self._norms[rows], self._scales[rows]
         self._computed, self._selected = self._computed[rows], self._selected[rows]
         self._row = {client: k for k, client in enumerate(kept)}
 
@@ -190,7 +205,7 @@ class MomentumMemory:
         used = len(self._row)
         return {
             "ids": list(self._row),
-            "momenta": self._matrix[:used].copy(),
+            "momenta": self._copied(range(used)),
             "norms": self._norms[:used].copy(),
             "scales": self._scales[:used].copy(),
             "computed": self._computed[:used].copy(),
@@ -199,7 +214,7 @@ class MomentumMemory:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the memory; anything malformed is refused as a whole."""
-        ids, matrix = list(state["ids"]), np.array(state["momenta"])
+        ids, matrix = list(state["ids"]), np.asarray(state["momenta"])
         norms, scales = (np.array(state[key], dtype=np.float64) for key in ("norms", "scales"))
         computed, selected = (np.array(state[key], dtype=np.int64) for key in ("computed", "selected"))
         columns = (norms, scales, computed, selected)
@@ -207,10 +222,11 @@ class MomentumMemory:
             raise StateError(f"momenta need one row per distinct id; got {len(ids)} ids, shape {matrix.shape}")
         if any(column.shape != matrix.shape[:1] for column in columns):
             raise StateError(f"momenta need {len(ids)} norms, scales and rounds each")
-        if matrix.dtype not in (np.float32, np.float64) or not np.all(np.isfinite(matrix)):
+        if matrix.dtype not in (np.float32, np.float64) or not all(np.all(np.isfinite(row)) for row in matrix):
             raise StateError(f"momenta must be finite numbers of single or double precision; got {matrix.dtype}")
         if not all(np.all(np.isfinite(column) & (column >= 0)) for column in (norms, scales)):
             raise StateError("norms and scales of momenta must be finite and not negative")
         ids = [as_client_id(client) for client in ids]
         self._row = {client: k for k, client in enumerate(ids)}
         self._matrix, self._norms, self._scales, self._computed, self._selected = matrix, *columns
+        self._matrix = self._copied(range(len(ids)))

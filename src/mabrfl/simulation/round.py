@@ -42,6 +42,7 @@ def run_round(
         seconds=clock.seconds,
         per_class=tuple(float(share) for share in scores.per_class),
         attack_success=scores.attack_success,
+        confusion=scores.confusion,
     )
     return model, record
 

@@ -243,6 +243,29 @@ def test_evaluation_counts_what_a_plain_loop_counts():
     by_class = [100 * right[dataset.test_labels == label].mean() for label in range(4)]
     np.testing.assert_allclose(result.per_class, by_class)
     assert len(set(by_class)) > 1
+    counts = np.zeros((4, 4), dtype=int)
+    for label, predicted in zip(dataset.test_labels, outputs.argmax(1).numpy(), strict=True):
+        counts[label, predicted] += 1
+    assert result.confusion == tuple(map(tuple, counts.tolist()))
+
+
+def test_a_confusion_matrix_is_left_out_where_there_are_many_classes(monkeypatch):
+    monkeypatch.setattr(engine_module, "MOST_CLASSES", 3)
+    with Engine(mlp, make_dataset(), make_shards(17), OPTIONS) as engine:
+        assert engine.evaluate(engine.initial_weights).confusion is None
+
+
+def test_a_model_with_more_outputs_than_classes_is_evaluated():
+    def wide():
+        model = nn.Sequential(nn.Flatten(), nn.Linear(make_dataset().test_inputs[0].size, 6))
+        nn.init.zeros_(model[1].weight)
+        with torch.no_grad():
+            model[1].bias.copy_(torch.arange(6.0))  # always class 5, of which there are no examples
+        return model
+
+    with Engine(wide, make_dataset(), make_shards(17), OPTIONS) as engine:
+        result = engine.evaluate(engine.initial_weights)
+    assert (result.accuracy, sum(map(sum, result.confusion))) == (0.0, 0)
 
 
 def test_a_class_without_test_examples_has_no_accuracy():

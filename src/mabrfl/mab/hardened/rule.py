@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,13 +82,15 @@ class HardenedRule:
     ----------
     options
         See :class:`~mabrfl.mab.hardened.hardened_options.HardenedOptions`.
+    momenta_folder
+        Keep the momenta on disk in this folder, not in memory.
     """
 
     name = "mab-rfl"
 
-    def __init__(self, options: HardenedOptions | None = None) -> None:
+    def __init__(self, options: HardenedOptions | None = None, momenta_folder: Path | None = None) -> None:
         self.options = options or HardenedOptions()
-        self._memory = MomentumMemory()
+        self._memory = MomentumMemory(momenta_folder)
         self._sent: dict[ClientId, _Sent] = {}
 
     def __call__(self, cohort: Cohort) -> Decision:

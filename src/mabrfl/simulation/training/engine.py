@@ -61,12 +61,20 @@ class Evaluation:
         Accuracy in percent for each class; NaN for a class without test examples.
     attack_success
         Percent of the examples of the attack's goal that the model classifies as the attack wants; None without a goal.
+    confusion
+        A row per class: how many of its examples the model takes for each class; None with more than
+        :data:`MOST_CLASSES` classes.
     """
 
     accuracy: float
     loss: float
     per_class: NDArray[np.float64]
     attack_success: float | None = None
+    confusion: tuple[tuple[int, ...], ...] | None = None
+
+
+MOST_CLASSES = 50
+"""Above this, a confusion matrix would be most of a record."""
 
 
 class Engine:
@@ -173,7 +181,7 @@ class Engine:
             new_buffers=zeros(clients, num_buffers),
             moments=zeros(clients, num_moments, width),
             steps=zeros(clients, num_parameters if kept else 0, dtype="int64"),
-            correct=zeros(slices, dataset.num_classes, dtype="int64"),
+            predicted=zeros(slices, dataset.num_classes, dataset.num_classes, dtype="int64"),
             losses=zeros(slices, dtype="float64"),
         )
 
@@ -243,10 +251,11 @@ class Engine:
     def evaluate(self, weights: Floats, buffers: Floats | None = None) -> Evaluation:
         """Return accuracy and loss on the whole test set, and the attack success rate."""
         self._load(weights, buffers)
-        board, num_classes = self._board, self._board.correct.array.shape[1]
+        board, num_classes = self._board, self._board.predicted.array.shape[1]
         self._executor.run("evaluate", len(board.losses.array), 0)
         own = num_slices(self._labels)
-        correct, reached = board.correct.array[:own].sum(axis=0), int(board.correct.array[own:].sum())
+        counts = board.predicted.array[:own].sum(axis=0)
+        correct, reached = counts.diagonal(), int(np.trace(board.predicted.array[own:].sum(axis=0)))
         examples = np.bincount(self._labels, minlength=num_classes)
         with np.errstate(invalid="ignore"):
             per_class = 100.0 * correct / examples
@@ -256,6 +265,7 @@ class Engine:
             loss=sum(board.losses.array[:own].tolist()) / total,
             per_class=per_class,
             attack_success=100.0 * reached / wanted if wanted else None,
+            confusion=tuple(map(tuple, counts.tolist())) if num_classes <= MOST_CLASSES else None,
         )
 
     def accuracy_on(self, examples: NDArray[np.int64], weights: Floats, buffers: Floats | None = None) -> float:

@@ -91,9 +91,9 @@ class Board:
         parameter, ``(num_clients, number of parameters)``.
     goal_inputs, goal_labels
         Examples that an adversary wants misclassified, and the labels it wants; empty without a goal.
-    correct, losses
-        Evaluation: correct predictions per slice and class, sum of losses per slice; first the slices of the test set,
-        then those of the adversary's goal.
+    predicted, losses
+        Evaluation: predictions per slice, class and predicted class, sum of losses per slice; first the slices of the
+        test set, then those of the adversary's goal.
     """
 
     train_inputs: SharedArray | Inherited
@@ -113,5 +113,5 @@ class Board:
     new_buffers: SharedArray
     moments: SharedArray
     steps: SharedArray
-    correct: SharedArray
+    predicted: SharedArray
     losses: SharedArray

@@ -237,6 +237,8 @@ class Trainer:
             outputs = self._model(batch)
             target = torch.from_numpy(labels.copy()).to(self._device)
             board.losses.array[number] = F.cross_entropy(outputs, target, reduction="sum").item()
-            right = (outputs.argmax(1) == target).cpu().numpy()
-        num_classes = board.correct.array.shape[1]
-        board.correct.array[number] = np.bincount(labels[right], minlength=num_classes)
+            predicted = outputs.argmax(1).cpu().numpy()
+        num_classes = board.predicted.array.shape[1]
+        known = predicted < num_classes  # a model may have more outputs
+        pairs = labels[known] * num_classes + predicted[known]
+        board.predicted.array[number] = np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
