@@ -85,6 +85,10 @@ def test_the_page_says_first_where_an_entry_is_not_the_best_and_why(records: Rec
         "updates and none of the attackers'"
     )
     assert shortcomings(known, shares, "krum") == []
+    cut = records.with_columns([replace(records.columns[2], runs={})])
+    assert opening(cut, scores(cut), "median")[0] == (
+        "`median`, our own entry, has place 1 of 2; 1 other has no place yet."
+    )
     assert opening(records, known) == ["`mab-rfl hardened` has no place: its runs are not complete."]
 
 

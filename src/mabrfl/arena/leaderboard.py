@@ -144,7 +144,9 @@ def opening(records: Records, known: Sequence[Score], label: str = OURS) -> list
         return [f"`{label}` has no place: its runs are not complete."]
     placed = sum(score.place is not None for score in known)
     lost, why = shortcomings(known, shares, label), explanations(records, known, label)
-    lines = [f"`{label}`, our own entry, has place {place_text(ours)} of {placed}."]
+    waiting = len(known) - placed
+    others = f"; {waiting} other{'s have' if waiting > 1 else ' has'} no place yet" if waiting else ""
+    lines = [f"`{label}`, our own entry, has place {place_text(ours)} of {placed}{others}."]
     lines += [f"It is not the best in {len(lost)} of {len(figures(shares))} figures:"] if lost else []
     return [*lines, *(f"- {line}" for line in lost), "What it loses most to:", *(f"- {line}" for line in why)]
 
