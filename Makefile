@@ -31,7 +31,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-busy test-flower-versions test-nvflare fuzz soak bench results sweeps docs lint format wheel clean distclean
+.PHONY: help demo test test-slow test-busy test-flower-versions test-nvflare fuzz soak bench bench-peers results sweeps docs lint format wheel clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -69,6 +69,15 @@ soak: $(DEV) ## A Flower deployment for 100 rounds, killed, lied to and watched;
 
 bench: $(DEV) ## Speed of starting, of a round, of the server step and of the Flower strategy, each as a ratio
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+# Each by itself: one that cannot be installed is named and left out. krum asks for Python 3.12 and runs on 3.11, too.
+bench-peers: ## Flower's simulation, fluke, FedLab, PyTorch loops; ByzFL, krum: beside ours, in build/peers (needs the network)
+	[ -x build/peers/bin/python ] || $(PYTHON) -m venv build/peers
+	build/peers/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) -e '.[sim]'
+	for peer in torchvision fluke-fl fedlab byzfl 'flwr[simulation]' '--ignore-requires-python krum'; do \
+		build/peers/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) $$peer || echo "!! cannot install $$peer"; \
+	done
+	$(ONE_THREAD) build/peers/bin/python benchmarks/peers.py $(ARGS)
 
 results: $(SIM) ## The tables and figures in results/ and the leaderboard, made anew from the committed records
 	$(BIN)/mabrfl render $(or $(wildcard results/*.json.gz),$(error there are no results/*.json.gz))

@@ -95,11 +95,11 @@ def test_committed_records_of_one_seed_are_those_of_that_seed(published: Records
 def test_the_leaderboard_in_the_documentation_is_that_of_the_committed_records(published: Records) -> None:
     """`mabrfl arena --render docs` writes it."""
     assert (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8") == markdown(published)
-    assert (ROOT / "docs" / "leaderboard.html").read_text(encoding="utf-8") == page(published)
+    assert (ROOT / "docs" / "leaderboard-runs.html").read_text(encoding="utf-8") == page(published)
 
 
 def test_pages_of_the_same_records_have_the_same_bytes(published: Records, tmp_path: Path) -> None:
     first, again = (write_pages(published, tmp_path / name, pictures="images") for name in ("a", "b"))
-    assert [path.name for path in first] == ["leaderboard.md", "leaderboard.html", "leaderboard.svg"]
+    assert [path.name for path in first] == ["leaderboard.md", "leaderboard-runs.html", "leaderboard.svg"]
     for one, other in zip(first, again, strict=True):
         assert one.read_bytes() == other.read_bytes()

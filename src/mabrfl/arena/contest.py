@@ -100,7 +100,7 @@ def write_pages(records: Records, out: Path, *, own: Sequence[str] = (), picture
     text = markdown(records)
     files = {
         out / "leaderboard.md": (text if pictures else text.replace("](images/", "](")).encode(),
-        out / "leaderboard.html": page(records, own=own).encode(),
+        out / "leaderboard-runs.html": page(records, own=own).encode(),
         out / pictures / "leaderboard.svg": render(figure, "svg"),
     }
     if not pictures:

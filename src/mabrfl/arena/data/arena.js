@@ -58,19 +58,20 @@ const draw = () => {
   const table = byId("matrix");
   table.textContent = "";
   const head = table.createTHead().insertRow();
-  head.append(make("th", "defense", "stay"), make("th", "place"));
+  const worst = make("th");
+  worst.append(make("span", "worst case"));
+  head.append(make("th", "defense", "stay"), make("th", "place"), worst);
   for (const attack of data.attacks) {
     const th = make("th", undefined, attack.own ? "own" : "");
     th.append(make("span", attack.label));
     head.append(th);
   }
-  const worst = make("th");
-  worst.append(make("span", "worst case"));
-  head.append(worst);
   const body = table.createTBody();
   for (const column of data.columns) {
     const row = body.insertRow();
+    const all = chosen(null, task, share).map((run) => score(column, run, figure));
     row.append(make("th", column.label, column.own ? "stay own" : "stay"), make("td", column.place));
+    row.append(cellOf(combined(all, "worst"), null, true));
     data.attacks.forEach((attack, place) => {
       const runs = chosen(place, task, share);
       const value = combined(runs.map((run) => score(column, run, figure)), how);
@@ -78,8 +79,6 @@ const draw = () => {
       cell.title = column.label + ", " + attack.label;
       row.append(cell);
     });
-    const all = chosen(null, task, share).map((run) => score(column, run, figure));
-    row.append(cellOf(combined(all, "worst"), null, true));
   }
 };
 
