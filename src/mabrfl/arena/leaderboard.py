@@ -16,8 +16,8 @@ OURS = "mab-rfl hardened"
 _CAPTION = "Points lost by each defense under each attack, and its worst case at the side."
 _ORIGIN = (
     "This page is generated: `mabrfl arena --render docs` writes it from the committed records. "
-    "[leaderboard-runs.html](leaderboard-runs.html) is the same to sort, with the runs of each defense under each attack "
-    "and the commands that repeat them. [arena.md](arena.md) says how scenarios are chosen, and how to enter."
+    "[leaderboard-runs.html](leaderboard-runs.html) is the same to sort, with the runs of each defense under each "
+    "attack and the commands that repeat them. [arena.md](arena.md) says how scenarios are chosen, and how to enter."
 )
 
 

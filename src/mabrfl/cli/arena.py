@@ -11,6 +11,7 @@ from typing import Annotated
 
 import click
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -44,6 +45,7 @@ from mabrfl.sweeps.sweep_progress import CellOutcome, Monitor, SweepProgress
 
 _WHAT, _HOW = "What to run", "How"
 _PARTS, _PAUSE_SECONDS = 10, 5.0
+_NAME_WIDTH = 17
 _OF_DEFENSES = ("defense_options.", "before", "selector")
 
 
@@ -234,10 +236,10 @@ class _Tenths(Monitor):
 def _show_board(console: Console, records: Records, own: Sequence[str]) -> None:
     """Print the leaderboard."""
     known, shares = scores(records), records.tier.shares
-    table = Table(header_style="bold")
+    table = Table(header_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("place", justify="right")
-    table.add_column("defense", overflow="fold")
-    heads = ["worst", *(percent(share) for share in shares), "mean", "clean", "goal", "honest rejected"]
+    table.add_column("defense", overflow="fold", min_width=_NAME_WIDTH)
+    heads = ["worst", *(percent(share) for share in shares), "mean", "clean", "goal", "rejected"]
     for head in heads:
         table.add_column(head, justify="right")
     for score in known:
@@ -247,8 +249,10 @@ def _show_board(console: Console, records: Records, own: Sequence[str]) -> None:
     if any(score.place is not None for score in known):
         console.print(table)
         _say(
-            console, "worst: points lost in the worst case, over the shares and at each; goal: success of backdoors, %"
+            console,
+            "Points lost: in the worst case (mean of the shares, and each share), on the mean, with nobody attacking.",
         )
+        _say(console, "In percent: success of attacks with a goal, honest updates rejected.")
     _say(console, counts(records).replace("`", ""))
     for score in known:
         if score.label in own:
