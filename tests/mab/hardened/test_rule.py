@@ -572,3 +572,20 @@ def test_an_honest_client_that_alone_owns_a_label_is_not_taken_for_a_liar():
         assert outcome.accepted == list(range(8))
     without = MabRfl(seed=1).aggregate(Updates(range(8), rows), round=1)  # nothing tells them apart without the layout
     assert without.rejected("outlier") == [0]
+
+
+@pytest.mark.parametrize(("clients", "size", "seen"), [(8, 2, False), (24, 6, True)])
+def test_of_few_clients_more_is_asked_before_a_layer_rejects_a_group(clients, size, seen):
+    """A quarter of the clients has a cosine of 0.38 with the others in the last layer, and all agree to 0.8."""
+    rng = np.random.default_rng(3)
+    common = rng.normal(size=3000)
+    rows = common + 1.5 * rng.normal(size=(clients, 3000))
+    last = LAYERS.slices["last.weight"]
+    axes = np.linalg.qr(rng.normal(size=(120, clients + 2)))[0].T
+    other = 0.475 * axes[0] + np.sqrt(1 - 0.475**2) * axes[1]
+    rows[:, last] = np.sqrt(0.8) * axes[0] + np.sqrt(0.2) * axes[2:]
+    rows[:size, last] += np.sqrt(0.8) * (other - axes[0])
+    outcome = MabRfl(seed=0).aggregate(Updates(range(clients), rows, layout=LAYERS), round=1)
+    found = {client for client, verdict in outcome.verdicts.items() if not verdict.accepted}
+    assert found == (set(range(size)) if seen else set())
+    assert not seen or {outcome.verdicts[k].evidence["block"] for k in found} == {"last"}

@@ -52,6 +52,9 @@ _MOST_IN_A_BLOCK = 0.45
 send can make the other half differ in some layer."""
 _CLEAR = 2 / 3
 """Share of the separation, over rounds, that a group need not have where the others do not differ at all."""
+_FEW, _MORE_AMONG_FEW = 20, 1.5
+"""Among fewer clients than this, chance makes groups that differ in a layer, and the others seem to agree: more separation
+is asked in a layer, by this factor, and no less in the whole."""
 _LARGE_BLOCK = 1000
 """A block of so many numbers is like the whole update: honest clients differ in it by their data, not by chance."""
 _LONE: tuple[Name, ...] = ("whole", "last", "labels")
@@ -216,7 +219,8 @@ class HardenedRule:
         """Reject the groups that stand out in one block."""
         block, over, cosines = view
         like_whole = block == "whole" or (block == "first" and panel.columns["first"] >= _LARGE_BLOCK)
-        separation = getattr(self.options, f"separation_{block}")
+        few = len(panel) < _FEW
+        separation = getattr(self.options, f"separation_{block}") * (_MORE_AMONG_FEW if few and block != "whole" else 1)
         compared = np.flatnonzero(~findings.rejected[: len(cosines)])
         groups, most = outlying_groups(
             cosines,
@@ -227,7 +231,7 @@ class HardenedRule:
             smallest=_SMALLEST_IN_FIRST if block == "first" else _SMALLEST,
             most=0.5 if block == "whole" else _MOST_IN_A_BLOCK,
             spent=float(np.delete(panel.trust, compared).sum()),
-            clear=_CLEAR if like_whole and over == "rounds" else 0.0,
+            clear=_CLEAR if like_whole and over == "rounds" and not few else 0.0,
         )
         for group in groups or ([most] if most else []):
             why = {
