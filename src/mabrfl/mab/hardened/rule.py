@@ -53,8 +53,8 @@ send can make the other half differ in some layer."""
 _CLEAR = 2 / 3
 """Share of the separation, over rounds, that a group need not have where the others do not differ at all."""
 _FEW, _MORE_AMONG_FEW = 20, 1.5
-"""Among fewer clients than this, chance makes groups that differ in a layer, and the others seem to agree: more separation
-is asked in a layer, by this factor, and no less in the whole."""
+"""Among fewer clients than this, chance makes groups that differ in a layer, and the others seem to agree: the lines in
+layers are higher by this factor, and that in the whole does not shrink."""
 _LARGE_BLOCK = 1000
 """A block of so many numbers is like the whole update: honest clients differ in it by their data, not by chance."""
 _LONE: tuple[Name, ...] = ("whole", "last", "labels")
