@@ -187,7 +187,7 @@ def legend() -> list[str]:
         "seeds.",
         "Goal: how often a backdoor succeeds. That is no loss of accuracy, so that it does not count for the place.",
         "Rules that need the number of attackers are told the true one, as their papers assume; the others are not. "
-        "Time is that of a shared machine: compare orders of magnitude.",
+        "Times are those of a machine whose load changed between defenses: they are no comparison of speed.",
     ]
 
 
