@@ -116,8 +116,8 @@ def test_no_page_is_in_the_navigation_twice():
 
 def test_a_table_to_sort_is_beside_the_page_of_its_name(site):
     (leaderboard,) = [page for path, page in site.items() if path.name == "leaderboard.html"]
-    (sortable,) = [page for path, page in site.items() if path.name == "leaderboard-page.html"]
-    assert "leaderboard-page.html" in leaderboard.links
+    (sortable,) = [page for path, page in site.items() if path.name == "leaderboard-runs.html"]
+    assert "leaderboard-runs.html" in leaderboard.links
     assert "index.html" in " ".join(leaderboard.links)
     assert "index.html" not in " ".join(sortable.links)
 
@@ -145,7 +145,7 @@ def test_the_examples_in_the_tools_are_true(name, monkeypatch):
 
 def generated(monkeypatch) -> dict[str, str]:
     monkeypatch.syspath_prepend(TOOLS)
-    return {path: text for _, path, text in importlib.import_module("reference").reference_pages()}
+    return {path: text for _, path, text in importlib.import_module("site_reference").reference_pages()}
 
 
 @pytest.mark.parametrize("kind", ["defenses", "presets", "preaggregators", "selectors", "attacks", "observers"])

@@ -9,7 +9,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from pages import anchor, extra_pages, linked_sources, relink, site_path, source_page, with_all_pages
-from reference import reference_pages
+from site_reference import reference_pages
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

@@ -17,11 +17,8 @@ _LANGUAGES = {".py": "python", ".toml": "toml", ".cff": "yaml", ".yml": "yaml", 
 
 
 def extra_pages() -> list[Path]:
-    """Return what MkDocs does not find in ``docs``: pages elsewhere, files of results, and ready-made HTML.
-
-    HTML of the name of a page, such as ``leaderboard.html``, would be in its place.
-    """
-    return [ROOT / name for name in _BESIDE] + sorted([*ROOT.glob("results/*/*"), *ROOT.glob("docs/*.html")])
+    """Return what MkDocs does not find in ``docs``: pages elsewhere, and files of results."""
+    return [ROOT / name for name in _BESIDE] + sorted(ROOT.glob("results/*/*"))
 
 
 def site_path(path: Path) -> str:
@@ -34,7 +31,7 @@ def site_path(path: Path) -> str:
     """
     name = path.relative_to(ROOT).as_posix()
     if name.startswith("docs/"):
-        return name.removeprefix("docs/").replace(".html", "-page.html")
+        return name.removeprefix("docs/")
     if name in _BESIDE or name.startswith("results/"):
         return name.replace("README.md", "index.md")
     return f"source/{name}.md"

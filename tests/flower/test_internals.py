@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 import tomllib
@@ -136,7 +137,7 @@ def test_only_one_module_names_private_modules_of_flower():
 def test_the_range_in_pyproject_is_the_tested_one():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = project["optional-dependencies"].values()
-    ranges = {entry.partition(">=")[2] for group in groups for entry in group if entry.startswith("flwr")}
+    ranges = {entry.partition(">=")[2] for group in groups for entry in group if re.match(r"flwr\b(?!-)", entry)}
     oldest, newest = (version.split(".") for version in (TESTED[0], TESTED[-1]))
     assert ranges == {f"{oldest[0]}.{oldest[1]},<{newest[0]}.{int(newest[1]) + 1}"}
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()

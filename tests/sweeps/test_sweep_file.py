@@ -245,6 +245,7 @@ OTHERWISE: dict[str, Any] = {
     "attack": "ipm",
     "attackers": 0.2,
     "allow_majority": True,
+    "attackers_per_round": 2,
     "attackers_chosen": "last",
     "clients": 21,
     "rounds": 31,
@@ -285,7 +286,12 @@ def identity(**settings: Any) -> str:
 @pytest.mark.parametrize("key", sorted(set(known_keys()) - NO_EFFECT - SECTIONS))
 def test_any_other_setting_is_another_cell(key: str) -> None:
     assert key in OTHERWISE, f"say here what else '{key}' could be"
-    extra = {"training.momentum": {"training.optimizer": "sgd"}, "before": {"defense": "krum"}}.get(key, {})
+    beside = {
+        "training.momentum": {"training.optimizer": "sgd"},
+        "before": {"defense": "krum"},
+        "attackers_per_round": {"selector": "uniform"},
+    }
+    extra = beside.get(key, {})
     assert identity(**extra, **{key: OTHERWISE[key]}) != identity(**extra)
 
 

@@ -41,7 +41,7 @@ def run_command(tier: Tier, column: Named, scenario: Scenario) -> str:
     --------
     >>> from mabrfl.arena.scenarios import load_tier, named
     >>> command = run_command(load_tier("quick"), named("defense", "krum"), Scenario(1, "digits", 0.3, "lie"))
-    >>> command[:40], command[-48:]
+    >>> command[:40], command[-52:]
     ('mabrfl run --clients 30 --rounds 20 --se', '--defense krum --seed 1 --attack lie --attackers 0.3')
     """
     return f"mabrfl run {words(run_settings(tier, column, scenario))}"

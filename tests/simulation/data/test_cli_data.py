@@ -24,7 +24,7 @@ class Result:
     stderr: str
 
 
-def run(*arguments: str, columns: int = 200) -> Result:
+def run(*arguments: str, columns: int = 300) -> Result:
     stdout, stderr = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
         patch.setenv("COLUMNS", str(columns))
