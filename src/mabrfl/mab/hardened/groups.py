@@ -30,6 +30,9 @@ _STANDS_OUT = 0.45
 _LARGE, _MORE = 0.4, 6.0
 """Of a group with more than this share of the mass more separation is asked, up to 1.6 times at one half: the nearer to
 half it is, the likelier it is that the others are the ones who lie."""
+_SMALL = 1 / 3
+"""Up to this share of the mass a group needs less separation where the others agree. Attackers who are nearly half can
+agree among themselves, and with some honest clients, so that the other honest clients are the group."""
 _AGREEMENT = 0.1
 """Mean cosine from which clients agree, so that one of them can oppose the others."""
 
@@ -167,8 +170,9 @@ def outlying_groups(
     spent
         The mass of the clients that are not compared, because they are absent or rejected already.
     clear
-        By which share the needed excess shrinks where no group differs among the clients that stay. It shrinks less the
-        more these differ, and not at all where the groups just stand out.
+        By which share the needed excess of a group with at most a third of all mass shrinks where no group differs
+        among the clients that stay. It shrinks less the more these differ, and not at all where the groups just stand
+        out.
     members
         Rows and columns that are compared, ascending; all if left out.
     """
@@ -180,15 +184,16 @@ def outlying_groups(
     whole = mass[compared].sum()
     total = whole + spent
     gone = spent + np.cumsum([mass[group.members].sum() for group in groups])
+    spared = {id(each): clear if mass[each.members].sum() <= _SMALL * total else 0.0 for each in groups}
     rejected: list[Group] = []
     for k, group in enumerate(groups, start=1):
         if mass[group.members].sum() > most * whole or not minority(gone[k - 1], total):
             break
         others = max(spreads[k:])
-        found = [_beside(each, others, clear) for each in groups[:k]]
+        found = [_beside(each, others, spared[id(each)]) for each in groups[:k]]
         if all(each.excess >= each.needed and others <= _STANDS_OUT * each.excess for each in found):
             rejected = found
-    return rejected, _beside(groups[0], max(spreads[1:]), clear) if groups else None
+    return rejected, _beside(groups[0], max(spreads[1:]), spared[id(groups[0])]) if groups else None
 
 
 def _beside(group: Group, others: float, clear: float) -> Group:
