@@ -125,6 +125,16 @@ def test_less_is_asked_of_a_group_where_the_others_do_not_differ_at_all():
     assert rejected(clear, separation=0.6, clear=0.5) == []
 
 
+def test_no_less_is_asked_of_a_group_with_more_than_a_third_of_the_reputation():
+    for size, needed in ((16, 0.2), (18, 0.4)):
+        groups, most = outlying_groups(
+            cohort(50 - size, size, agreement=0.1, cohesion=0.3), np.ones(50), separation=0.4, clear=0.5
+        )
+        assert most.members.tolist() == list(range(50 - size, 50))
+        assert most.needed == pytest.approx(needed, abs=0.01)
+        assert bool(groups) is (needed == 0.2)
+
+
 def test_the_more_the_others_differ_the_less_is_the_needed_excess_lowered():
     rng = np.random.default_rng(1)
     directions = np.linalg.qr(rng.normal(size=(4000, 3)))[0].T
