@@ -184,16 +184,16 @@ def outlying_groups(
     whole = mass[compared].sum()
     total = whole + spent
     gone = spent + np.cumsum([mass[group.members].sum() for group in groups])
-    spared = {id(each): clear if mass[each.members].sum() <= _SMALL * total else 0.0 for each in groups}
+    shrinking = [clear if mass[group.members].sum() <= _SMALL * total else 0.0 for group in groups]
     rejected: list[Group] = []
     for k, group in enumerate(groups, start=1):
         if mass[group.members].sum() > most * whole or not minority(gone[k - 1], total):
             break
         others = max(spreads[k:])
-        found = [_beside(each, others, spared[id(each)]) for each in groups[:k]]
+        found = [_beside(each, others, shrinks) for each, shrinks in zip(groups[:k], shrinking, strict=False)]
         if all(each.excess >= each.needed and others <= _STANDS_OUT * each.excess for each in found):
             rejected = found
-    return rejected, _beside(groups[0], max(spreads[1:]), spared[id(groups[0])]) if groups else None
+    return rejected, _beside(groups[0], max(spreads[1:]), shrinking[0]) if groups else None
 
 
 def _beside(group: Group, others: float, clear: float) -> Group:
