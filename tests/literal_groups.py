@@ -14,7 +14,7 @@ from scipy.spatial.distance import squareform
 
 from mabrfl.mab.hardened import groups
 from mabrfl.mab.hardened.copies import minority
-from mabrfl.mab.hardened.groups import Compared, Group, Opposed
+from mabrfl.mab.hardened.groups import Compared, Group, Opposed, Separations
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -36,8 +36,8 @@ def branches(cosines: Matrix) -> NDArray[np.bool_]:
     return masks[n:-1]
 
 
-def separations(cosines: Matrix, masks: NDArray[np.bool_]) -> tuple[Vector, Vector]:
-    """Return D² and c of each group; see :func:`mabrfl.mab.hardened.groups.separations`."""
+def separations(cosines: Matrix, masks: NDArray[np.bool_]) -> Separations:
+    """Return D², c, a and b of each group; see :func:`mabrfl.mab.hardened.groups.separations`."""
     chosen = masks.astype(np.float64)
     size = chosen.sum(axis=1)
     others = len(cosines) - size
@@ -49,7 +49,7 @@ def separations(cosines: Matrix, masks: NDArray[np.bool_]) -> tuple[Vector, Vect
     outside = (rest - others) / (others * (others - 1))
     between = across / (size * others)
     cosine = between / np.sqrt(np.clip(inside, groups._FLOOR, None) * np.clip(outside, groups._FLOOR, None))
-    return inside + outside - 2 * between, np.clip(cosine, -1, 1)
+    return Separations(inside + outside - 2 * between, np.clip(cosine, -1, 1), inside, outside)
 
 
 def compare(
@@ -73,14 +73,15 @@ def compare(
     masks = masks[(size >= smallest) & (n - size >= 2)]
     if not len(masks):
         return Compared(None, 0.0)
-    squared, cosine = separations(cosines, masks)
+    squared, cosine, inside, outside = separations(cosines, masks)
+    mixed = outside / np.maximum(inside, groups._FLOOR)
     size = masks.sum(axis=1)
     credence = np.minimum(masks @ mass / size * (n - size) / np.maximum(~masks @ mass, groups._FLOOR), 1)
     nearly_half = np.maximum(masks @ mass / mass.sum() - groups._LARGE, 0)
     needed = separation * (1 - suspicion * (1 - credence)) * (1 + groups._MORE * nearly_half)
     excess = squared - groups._SMALL_GROUP * np.log(n) / size
     best = int(np.argmax(np.where(cosine < groups._ALIGNED, excess - needed, -np.inf)))
-    group = Group(who[masks[best]], float(excess[best]), float(needed[best]), float(cosine[best]))
+    group = Group(who[masks[best]], *(float(each[best]) for each in (excess, needed, cosine, credence, mixed)))
     return Compared(group if cosine[best] < groups._ALIGNED else None, float(excess.max()))
 
 

@@ -323,7 +323,7 @@ _OF_MAB_RFL: Mapping[str, Entry] = {
     ),
     "hardened": Entry(
         target=f"{_PRESETS}[hardened]",
-        revision=3,  # less is asked of a group where the others do not differ
+        revision=4,  # more is asked of groups who agree as honest clients with one label do
         line="The default: no threshold to tune, reputation that reacts, bounded influence (docs/hardening.md).",
         colour="#000000",
         dashes="solid",

@@ -39,10 +39,11 @@ def test_separation_is_free_of_the_noise_of_the_members():
     for size in (2, 5, 15):
         cosines = cohort(30, size, agreement=0.4, cohesion=0.6, cosine=-0.5)
         groups = branches(cosines)
-        squared, cosine = separations(groups)
+        squared, cosine, inside, outside = separations(groups)
         mine = next(k for k in np.flatnonzero(groups.size == size) if groups.members(k)[0] == 30)
         assert squared[mine] == pytest.approx(0.4 + 0.6 + 2 * 0.5 * np.sqrt(0.24), abs=0.04)
         assert cosine[mine] == pytest.approx(-0.5, abs=0.05)
+        assert (inside[mine], outside[mine]) == pytest.approx((0.6, 0.4), abs=0.04)
 
 
 @pytest.mark.parametrize("agreement", [0.0, 0.05, 0.5, 0.9])
@@ -117,7 +118,7 @@ def test_a_group_that_differs_more_than_honest_kinds_do_stands_out():
 
 
 def test_less_is_asked_of_a_group_where_the_others_do_not_differ_at_all():
-    clear = cohort(38, 12, agreement=0.1, cohesion=0.3)
+    clear = cohort(38, 12, agreement=0.2, cohesion=0.2)
     assert rejected(clear, separation=0.4) == []
     assert rejected(clear, separation=0.4, clear=0.5) == list(range(38, 50))
     (group,), _ = outlying_groups(clear, np.ones(50), separation=0.4, clear=0.5)
@@ -125,10 +126,27 @@ def test_less_is_asked_of_a_group_where_the_others_do_not_differ_at_all():
     assert rejected(clear, separation=0.6, clear=0.5) == []
 
 
+def test_more_is_asked_of_a_group_that_agrees_as_clients_with_one_label_do():
+    """Members agree three times as much as the others, 1.5 times as much, and as much as them."""
+    for agreement, cohesion, sharing in ((0.1, 0.3, 1.0), (0.14, 0.21, 0.0), (0.2, 0.2, 0.0)):
+        alike = cohort(38, 12, agreement=agreement, cohesion=cohesion)
+        _, lowered = outlying_groups(alike, np.ones(50), separation=0.4, clear=0.5)
+        _, raised = outlying_groups(alike, np.ones(50), separation=0.4, alike=1.0)
+        assert lowered.mixed == pytest.approx(agreement / cohesion, abs=0.05)
+        assert lowered.needed == pytest.approx(0.2 * (1 + sharing), abs=0.03)
+        assert raised.needed == pytest.approx(0.4 * (1 + sharing), abs=0.06)
+
+
+def test_a_group_that_agrees_is_spared_only_as_long_as_it_has_reputation():
+    alike, blamed = cohort(38, 12, agreement=0.1, cohesion=0.3), np.repeat([0.8, 0.08], [38, 12])
+    assert rejected(alike, separation=0.4, clear=0.5, suspicion=0.0) == []
+    assert rejected(alike, blamed, separation=0.4, clear=0.5, suspicion=0.0) == list(range(38, 50))
+
+
 def test_no_less_is_asked_of_a_group_with_more_than_a_third_of_the_reputation():
     for size, needed in ((16, 0.2), (18, 0.4)):
         groups, most = outlying_groups(
-            cohort(50 - size, size, agreement=0.1, cohesion=0.3), np.ones(50), separation=0.4, clear=0.5
+            cohort(50 - size, size, agreement=0.2, cohesion=0.2), np.ones(50), separation=0.4, clear=0.5
         )
         assert most.members.tolist() == list(range(50 - size, 50))
         assert most.needed == pytest.approx(needed, abs=0.01)
@@ -144,7 +162,8 @@ def test_the_more_the_others_differ_the_less_is_the_needed_excess_lowered():
             np.sqrt(strength) * directions[np.repeat([0, 1, 2], [30, 12, 8])]
             + np.sqrt(1 - strength) * unit(rng.normal(size=(50, 4000)))
         )
-        groups, most = outlying_groups(rows @ rows.T, np.ones(50), separation=0.45, clear=0.5)
+        trust = np.repeat([0.8, 0.02, 0.8], [30, 12, 8])
+        groups, most = outlying_groups(rows @ rows.T, trust, separation=0.45, suspicion=0.0, clear=0.5)
         assert most.members.tolist() == list(range(30, 42))
         assert bool(groups) is found
         assert 0.22 < most.needed <= 0.45

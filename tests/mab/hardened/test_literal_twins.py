@@ -138,12 +138,12 @@ def test_the_sums_of_large_groups_are_as_exact_as_those_of_small_ones():
     found = branches(cosines)
     assert found.members(int(np.argmin(found.toward))).tolist() == [298, 299]
     assert found.size.max() <= 150
-    squared, cosine = separations(found)
+    found_separations = separations(found)
     masks = literal_groups.branches(cosines)
     two = (masks.sum(axis=1) <= 298) & (masks.sum(axis=1) >= 2)
-    exact_squared, exact_cosine = literal_groups.separations(cosines, masks[two])
-    np.testing.assert_allclose(squared[two], exact_squared, atol=1e-12)
-    np.testing.assert_allclose(cosine[two], exact_cosine, atol=1e-12)
+    exact = literal_groups.separations(cosines, masks[two])
+    np.testing.assert_allclose(found_separations.squared[two], exact.squared, atol=1e-12)
+    np.testing.assert_allclose(found_separations.cosine[two], exact.cosine, atol=1e-12)
 
 
 def test_groups_among_some_clients_are_those_of_their_own_matrix():

@@ -33,11 +33,23 @@ half it is, the likelier it is that the others are the ones who lie."""
 _SMALL = 1 / 3
 """Up to this share of the mass a group needs less separation where the others agree. Attackers who are nearly half can
 agree among themselves, and with some honest clients, so that the other honest clients are the group."""
+_MIXED = 3.0
+"""Honest clients who share a label agree so many times as much as the others do. Attackers whose data are like
+everybody's agree among themselves about as much as the others do."""
 _AGREEMENT = 0.1
 """Mean cosine from which clients agree, so that one of them can oppose the others."""
 
 
-def separations(groups: Branches) -> tuple[Vector, Vector]:
+class Separations(NamedTuple):
+    """Each group beside all others: D², c, a and b of :func:`separations`."""
+
+    squared: Vector
+    cosine: Vector
+    inside: Vector
+    outside: Vector
+
+
+def separations(groups: Branches) -> Separations:
     r"""Return the squared distance between each group's mean direction and that of all others, and their cosine.
 
     Both are corrected for the noise of the individual members. With a and b the mean cosines between
@@ -56,7 +68,7 @@ def separations(groups: Branches) -> tuple[Vector, Vector]:
         outside = (rest - others) / (others * (others - 1))
         between = across / (size * others)
     cosine = between / np.sqrt(np.clip(inside, _FLOOR, None) * np.clip(outside, _FLOOR, None))
-    return inside + outside - 2 * between, np.clip(cosine, -1, 1)
+    return Separations(inside + outside - 2 * between, np.clip(cosine, -1, 1), inside, outside)
 
 
 @dataclass(frozen=True)
@@ -73,12 +85,18 @@ class Group:
         Excess from which it is rejected, if it stands out as well.
     cosine
         Of its mean direction with that of the others.
+    credence
+        Its mean reputation over that of the others, at most 1.
+    mixed
+        The mean cosine between the others over that between members: 1 if members agree as much as the others do.
     """
 
     members: NDArray[np.intp]
     excess: float
     needed: float
     cosine: float
+    credence: float
+    mixed: float
 
 
 class Compared(NamedTuple):
@@ -118,7 +136,8 @@ def compare(
     examined = (size >= smallest) & (n - size >= _SMALLEST)
     if not examined.any():
         return Compared(None, 0.0)
-    squared, cosine = separations(groups)
+    squared, cosine, inside, outside = separations(groups)
+    mixed = np.where(heavy, inside, outside) / np.maximum(np.where(heavy, outside, inside), _FLOOR)
     credence = np.minimum(held / size * (n - size) / np.maximum(total - held, _FLOOR), 1)
     nearly_half = np.maximum(held / total - _LARGE, 0)
     needed = separation * (1 - suspicion * (1 - credence)) * (1 + _MORE * nearly_half)
@@ -129,7 +148,8 @@ def compare(
         return Compared(None, spread)
     found = groups.members(best, others=bool(heavy[best]))
     found = found if members is None else members[found]
-    return Compared(Group(found, float(excess[best]), float(needed[best]), float(cosine[best])), spread)
+    measures = (float(each[best]) for each in (excess, needed, cosine, credence, mixed))
+    return Compared(Group(found, *measures), spread)
 
 
 def outlying_groups(
@@ -142,6 +162,7 @@ def outlying_groups(
     most: float = 0.5,
     spent: float = 0.0,
     clear: float = 0.0,
+    alike: float = 0.0,
     members: Indices | None = None,
 ) -> tuple[list[Group], Group | None]:
     """Return the groups to reject, and the group that differs most (which may not be rejected).
@@ -173,6 +194,10 @@ def outlying_groups(
         By which share the needed excess of a group with at most a third of all mass shrinks where no group differs
         among the clients that stay. It shrinks less the more these differ, and not at all where the groups just stand
         out.
+    alike
+        By which share the needed excess grows for a group with reputation whose members agree three times as much as
+        the others do, as honest clients who share a label do. It grows less the less they agree, and not at all up to
+        1.5 times as much. ``clear`` is less for such a group in the same measure.
     members
         Rows and columns that are compared, ascending; all if left out.
     """
@@ -190,16 +215,18 @@ def outlying_groups(
         if mass[group.members].sum() > most * whole or not minority(gone[k - 1], total):
             break
         others = max(spreads[k:])
-        found = [_beside(each, others, shrinks) for each, shrinks in zip(groups[:k], shrinking, strict=False)]
+        found = [_beside(each, others, less, alike) for each, less in zip(groups[:k], shrinking, strict=False)]
         if all(each.excess >= each.needed and others <= _STANDS_OUT * each.excess for each in found):
             rejected = found
-    return rejected, _beside(groups[0], max(spreads[1:]), shrinking[0]) if groups else None
+    return rejected, _beside(groups[0], max(spreads[1:]), shrinking[0], alike) if groups else None
 
 
-def _beside(group: Group, others: float, clear: float) -> Group:
+def _beside(group: Group, others: float, clear: float, alike: float) -> Group:
     """Return the group with the excess that it needs beside ``others`` who differ by so much."""
     unlike = min(max(others, 0.0) / (_STANDS_OUT * group.excess), 1.0) if group.excess > 0 else 1.0
-    return replace(group, needed=group.needed * (1 - clear * (1 - unlike)))
+    # 1 for a trusted group that agrees as clients who share a label do, 0 for one that agrees as the others do.
+    sharing = group.credence * (1 - min(max(_MIXED * group.mixed - 1, 0.0), 1.0))
+    return replace(group, needed=group.needed * (1 - clear * (1 - unlike) * (1 - sharing) + alike * sharing))
 
 
 def _one_after_the_other(

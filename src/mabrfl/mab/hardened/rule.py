@@ -52,6 +52,8 @@ _MOST_IN_A_BLOCK = 0.45
 send can make the other half differ in some layer."""
 _CLEAR = 2 / 3
 """Share of the separation, over rounds, that a group need not have where the others do not differ at all."""
+_ALIKE = 1.0
+"""How much more separation, in a layer, is asked of a group that looks like honest clients who share a label."""
 _FEW, _MORE_AMONG_FEW = 20, 1.5
 """Among fewer clients than this, chance makes groups that differ in a layer, and the others seem to agree: the lines in
 layers are higher by this factor, and that in the whole does not shrink."""
@@ -232,6 +234,7 @@ class HardenedRule:
             most=0.5 if block == "whole" else _MOST_IN_A_BLOCK,
             spent=float(np.delete(panel.trust, compared).sum()),
             clear=_CLEAR if like_whole and over == "rounds" and not few else 0.0,
+            alike=0.0 if like_whole else _ALIKE,
         )
         for group in groups or ([most] if most else []):
             why = {
