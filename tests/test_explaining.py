@@ -142,18 +142,18 @@ def test_the_story_of_a_client_has_its_totals_and_a_chapter_for_each_change():
     told = story()
     assert told.summary(1) == (
         "Client 1, in truth an attacker, was invited in 2 of 3 rounds, accepted in 0 and rejected in 2 (outlier 2). "
-        "Its reputation at the end is 25 % (B = 1.00 for it, M = 3.00 against it)."
+        "Its reputation at the end is 25 % (B 1.00 for it, M 3.00 against it)."
     )
     assert told.chapters(1) == [
         (
             "rounds 1 to 2",
             "in round 2: Rejected as an outlier: its distance is 5; the accepted client has 1. "
             "With 1 or less it would have been like it. "
-            "Its reputation went from 33 % to 25 % (B = 1.00 for it, M = 3.00 against it).",
+            "Its reputation went from 33 % to 25 % (B 1.00 for it, M 3.00 against it).",
         ),
         (
             "round 3",
-            "Not invited: its reputation was 25 % (B = 1.00 for it, M = 3.00 against it). "
+            "Not invited: its reputation was 25 % (B 1.00 for it, M 3.00 against it). "
             "The selector acs draws at random and invites it with this probability.",
         ),
     ]

@@ -179,4 +179,4 @@ def _percent(counts: tuple[float, float]) -> str:
 
 
 def _counts(counts: tuple[float, float]) -> str:
-    return f"(B = {counts[0]:.2f} for it, M = {counts[1]:.2f} against it)"
+    return f"(B {counts[0]:.2f} for it, M {counts[1]:.2f} against it)"
