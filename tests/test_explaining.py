@@ -142,7 +142,7 @@ def test_the_story_of_a_client_has_its_totals_and_a_chapter_for_each_change():
     told = story()
     assert told.summary(1) == (
         "Client 1, in truth an attacker, was invited in 2 of 3 rounds, accepted in 0 and rejected in 2 (outlier 2). "
-        "Its reputation at the end is 25 % (B 1.00 for it, M 3.00 against it)."
+        "Its reputation at the end is 25 %."
     )
     assert told.chapters(1) == [
         (

@@ -160,7 +160,7 @@ class RunStory:
         last = [record.reputation[client] for record in self.records if client in record.reputation]
         if not last:
             return ""
-        return f"Its reputation at the end is {_percent(last[-1])} {_counts(last[-1])}."
+        return f"Its reputation at the end is {_percent(last[-1])}."
 
 
 def story_of_run(folder: Path) -> RunStory:
