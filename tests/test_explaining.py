@@ -81,7 +81,7 @@ def test_an_accepted_client_is_told_its_share_and_the_nearest_misses():
         "rejected: the largest separation was 0.30, and 0.70 is needed."
     )
     assert explain("accepted", {"weight": 0.0}).startswith("Accepted: it is not used in the step, which is no blame.")
-    assert "counts against its reputation by 0.67" in explain("accepted", {"share": 0.1}, credit=-0.67)
+    assert "being copied counts 0.67 against its reputation" in explain("accepted", {"share": 0.1}, credit=-0.67)
     assert "does not change its reputation" in explain("accepted", {"share": 0.1}, credit=0.0)
 
 
@@ -154,7 +154,7 @@ def test_the_story_of_a_client_has_its_totals_and_a_chapter_for_each_change():
         (
             "round 3",
             "Not invited: its reputation was 25 % (B 1.00 for it, M 3.00 against it). "
-            "The selector acs draws at random and invites it with this probability.",
+            "The selector acs invites it with this probability; this time it was not drawn.",
         ),
     ]
     assert [rounds for rounds, _ in told.chapters(0)] == ["rounds 1 to 3"]

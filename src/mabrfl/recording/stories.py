@@ -18,7 +18,7 @@ from mabrfl.rng import ClientId
 from mabrfl.updates import canonical, explain_among
 
 _SELECTORS: Mapping[str, str] = {
-    "acs": "The selector acs draws at random and invites it with this probability",
+    "acs": "The selector acs invites it with this probability; this time it was not drawn",
     "thompson-top": "The selector thompson-top invites the clients with the largest random draws around this value",
     "budgeted": "The selector budgeted invites the clients with the largest random draws around this value",
     "uniform": "The selector uniform draws at random, whatever the reputation",
