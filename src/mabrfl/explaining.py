@@ -296,7 +296,7 @@ def _reputation(reason: str, credit: float) -> str:
     if credit == 0:
         return "The verdict does not change its reputation."
     if reason == "accepted" and credit < 0:
-        return f"Others sent the same: only this one is used, and being copied counts {-credit:.2f} against its reputation."
+        return f"Others sent the same: only this is used, and being copied counts {-credit:.2f} against its reputation."
     if reason != "accepted" and 0 < credit < 1:
         return f"The rejection counts only {credit:.2f} against its reputation: it may be the one that was copied."
     return ""
