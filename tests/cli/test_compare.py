@@ -33,6 +33,8 @@ def test_two_runs_are_compared_by_what_differs_and_by_their_numbers(mabrfl: Call
     words = " ".join(done.out.split())
     assert "│ defense │ krum │ median │" in words
     assert "│ seed │ 0 │ 1 │" in words
+    assert "defense_options" not in words, "krum's options, which median does not have, are said by its name"
+    assert "options that one of them does not have are not shown; config.toml has them." in words
     assert "│ final accuracy (%) │ 90.00 │ 84.50 │ -5.50 │" in words
     assert (tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")
 
