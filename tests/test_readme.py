@@ -184,6 +184,13 @@ def test_what_the_document_shows_works(path, tmp_path, monkeypatch):
         check(block, names, tmp_path)
 
 
+def test_the_readme_begins_with_two_commands_and_its_one_table():
+    text = README.read_text(encoding="utf-8")
+    (head,) = re.finditer(r"^\| :?-", text, flags=re.MULTILINE)
+    assert text.index("$ make demo\n$ . .venv/bin/activate\n") < head.start()
+    assert text[: head.start()].count("\n") < 32, "the table is on the first screen"
+
+
 FILES = [block for path in DOCUMENTS for block in read(path) if block.file_name is not None]
 
 
