@@ -18,8 +18,9 @@ FOREIGN = {"separation": 1.57, "separation_needed": 0.7, "group_cosine": -1.0, "
 def test_an_outlier_of_a_foreign_group_is_told_its_separation_and_the_one_that_is_enough():
     text = explain("outlier", {"norm": 2.9, "trust": 0.67, **FOREIGN, "block": "last", "over": "rounds"})
     assert "it belongs to a group of 6 clients whose mean update points elsewhere" in text
-    assert "in the last layer over the last rounds: separation 1.57, cosine -1.00, where 0.70" in text
-    assert text.endswith("Below 0.70 it would have been accepted.")
+    assert "in the last layer over the last rounds. The separation is 1.57 (0 is none), and the cosine" in text
+    assert "In this round 0.70 is enough to reject this group" in text
+    assert text.endswith("With less it would have been accepted.")
 
 
 @pytest.mark.parametrize(
@@ -37,13 +38,13 @@ def test_the_part_of_the_model_is_named_in_words(block, place):
 
 def test_facts_of_the_round_serve_where_the_evidence_has_no_separation():
     text = explain("outlier", {"norm": 2.9, "trust": 0.67}, FOREIGN)
-    assert "separation of the group that differed most 1.57" in text
+    assert "separation of the group that differed most is 1.57" in text
     assert "separation" not in explain("outlier", {"cosine": -0.5, "cosine_needed": -0.3}, FOREIGN)
 
 
 def test_a_client_that_opposes_all_others_is_told_its_cosine():
     text = explain("outlier", {"cosine": -0.5, "cosine_needed": -0.3, "block": "whole", "over": "this round"})
-    assert "points against those of the others in this round: cosine -0.50, where -0.30 or less is enough" in text
+    assert "points against those of the others in this round: the cosine with their mean is -0.50, and -0.30" in text
     assert "Above -0.30 it would have been accepted." in text
     copied = explain("outlier", {"cosine": -0.5, "cosine_needed": -0.3, "copies": 6})
     assert "its update, which 6 clients sent and which counts once, points against" in copied
@@ -51,21 +52,20 @@ def test_a_client_that_opposes_all_others_is_told_its_cosine():
 
 def test_a_copy_is_told_how_similar_it_is_and_what_the_limit_is_if_that_is_known():
     evidence = {"nearest": 0.99, "copies": 6}
-    assert "cosine of 0.99, where 0.90 is enough; 6 clients" in explain(
+    assert "cosine of 0.99; from 0.90 on they are copies. 6 clients" in explain(
         "sybil", evidence, options={"copy_similarity": 0.9}
     )
-    assert "where" not in explain("sybil", evidence)
-    assert "counts by 0.50" in explain("sybil", evidence, credit=0.5)
+    assert "0.90" not in explain("sybil", evidence)
+    assert "counts only 0.50 against" in explain("sybil", evidence, credit=0.5)
 
 
 def test_the_papers_tests_are_told_with_their_thresholds():
     sybil = explain("sybil", {"max_cosine": 0.95, "component_size": 6}, {"similarity_threshold": 0.7})
-    assert "cosine of 0.95, where 0.70 is enough in this round; it belongs to the largest group of 6 clients" in sybil
+    assert "cosine of 0.95, and clients from 0.70 on are linked in this round" in sybil
+    assert "the largest group of linked clients, which has 6." in sybil
     facts = {"cluster_cosine": -0.42, "cluster_sizes": [14, 6]}
     outlier = explain("outlier", {"cluster": "smaller"}, facts, options={"alpha": -0.1})
-    assert (
-        "two clusters of 14 and 6 clients with opposed means (cosine -0.42, where alpha = -0.10 is enough)" in outlier
-    )
+    assert "two clusters of 14 and 6 clients with opposed means (cosine -0.42; alpha = -0.10 or less" in outlier
 
 
 def test_an_accepted_client_is_told_its_share_and_the_nearest_misses():
@@ -76,12 +76,12 @@ def test_an_accepted_client_is_told_its_share_and_the_nearest_misses():
         options={"copy_similarity": 0.9},
     )
     assert text == (
-        "Accepted: it makes up 5.2 % of the step. Its residual and the most similar other one have a cosine of 0.50, "
-        "and copies have 0.90 or more. No group of clients differed enough to be rejected: the largest "
-        "separation was 0.30, and 0.70 is needed."
+        "Accepted: it makes up 5.2 % of the step. Apart from what all updates share, its update and the most similar "
+        "other one have a cosine of 0.50; copies have 0.90 or more. No group of clients differed enough to be "
+        "rejected: the largest separation was 0.30, and 0.70 is needed."
     )
     assert explain("accepted", {"weight": 0.0}).startswith("Accepted: it is not used in the step, which is no blame.")
-    assert "counts against its reputation (by 0.67)" in explain("accepted", {"share": 0.1}, credit=-0.67)
+    assert "being copied counts 0.67 against its reputation" in explain("accepted", {"share": 0.1}, credit=-0.67)
     assert "does not change its reputation" in explain("accepted", {"share": 0.1}, credit=0.0)
 
 
@@ -95,14 +95,15 @@ def test_a_malformed_update_is_told_its_cause():
 def test_an_accepted_client_is_told_the_numbers_of_other_rules_too():
     text = explain("accepted", {"ratio": 0.9, "times_kept": 2}, accepted=[{"ratio": 0.5}, {"ratio": 0.9}])
     assert text == (
-        "Accepted: its ratio is 0.9; of the 2 accepted clients 0.5 to 0.9. Its number of samples that kept it is 2."
+        "Accepted: its ratio is 0.9; the 2 accepted clients have 0.5 to 0.9. Its number of samples that kept it is 2."
     )
 
 
 def test_a_reason_of_ones_own_is_told_beside_the_accepted():
     text = explain("too-loud", {"loudness": 9.0}, accepted=[{"loudness": 1.0}, {"loudness": 2.5}, {}])
     assert text == (
-        "Rejected as too-loud, a reason of the defense's own: its loudness is 9; of the 2 accepted clients 1 to 2.5."
+        "Rejected as too-loud, a reason of the defense's own: its loudness is 9; the 2 accepted clients have 1 to 2.5. "
+        "With 2.5 or less it would have been like them."
     )
     assert explain("too-loud", {}).endswith("a reason of the defense's own. The defense recorded no numbers for it.")
 
@@ -141,17 +142,19 @@ def test_the_story_of_a_client_has_its_totals_and_a_chapter_for_each_change():
     told = story()
     assert told.summary(1) == (
         "Client 1, in truth an attacker, was invited in 2 of 3 rounds, accepted in 0 and rejected in 2 (outlier 2). "
-        "Its reputation at the end is 25 % (B 1.00, M 3.00)."
+        "Its reputation at the end is 25 %."
     )
     assert told.chapters(1) == [
         (
             "rounds 1 to 2",
-            "in round 2: Rejected as an outlier: its distance is 5; of the 1 accepted clients 1. "
-            "Its reputation went from 33 % to 25 % (B 1.00, M 3.00).",
+            "in round 2: Rejected as an outlier: its distance is 5; the accepted client has 1. "
+            "With 1 or less it would have been like it. "
+            "Its reputation went from 33 % to 25 % (B 1.00 for it, M 3.00 against it).",
         ),
         (
             "round 3",
-            "Not invited: its reputation was 25 % (B 1.00, M 3.00). The selector acs invites it with this probability.",
+            "Not invited: its reputation was 25 % (B 1.00 for it, M 3.00 against it). "
+            "The selector acs invites it with this probability; this time it was not drawn.",
         ),
     ]
     assert [rounds for rounds, _ in told.chapters(0)] == ["rounds 1 to 3"]
@@ -201,4 +204,6 @@ def test_a_rule_of_ones_own_is_explained_by_its_own_evidence():
         )
 
     outcome = Defense(loudest).aggregate(Updates([1, 2, 3], np.diag([1.0, 2.0, 8.0])), round=1)
-    assert outcome.explain(3).endswith("its loudness is 8; of the 2 accepted clients 1 to 2.")
+    assert outcome.explain(3).endswith(
+        "its loudness is 8; the 2 accepted clients have 1 to 2. With 2 or less it would have been like them."
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -12,6 +13,7 @@ import pytest
 
 import mabrfl
 
+EXTEND = Path(__file__).parent.parent / "docs" / "extend.md"
 COMMAND_LINE = {"click", "pydantic", "rich", "typer"}
 NAMES = [name for name in mabrfl.__all__ if name != "__version__"]
 
@@ -39,6 +41,12 @@ def test_a_public_name_is_the_one_of_its_module(name):
 def test_an_unknown_name_is_an_attribute_error(name):
     with pytest.raises(AttributeError, match=f"module 'mabrfl' has no attribute '{name}'"):
         getattr(mabrfl, name)
+
+
+def test_the_page_names_everything_that_a_rule_sees():
+    table = EXTEND.read_text(encoding="utf-8").partition("| attribute of `Cohort` |")[2].partition("\n\n")[0]
+    seen = {name for name in dir(mabrfl.Cohort) if not name.startswith("_")} | {*mabrfl.Cohort.__dataclass_fields__}
+    assert set(re.findall(r"`(\w+)[`(]", table)) - {"num_malicious"} >= seen
 
 
 def modules_after(code: str) -> set[str]:

@@ -184,6 +184,22 @@ def test_what_the_document_shows_works(path, tmp_path, monkeypatch):
         check(block, names, tmp_path)
 
 
+def test_the_readme_begins_with_two_commands_and_its_one_table():
+    text = README.read_text(encoding="utf-8")
+    (head,) = re.finditer(r"^\| :?-", text, flags=re.MULTILINE)
+    assert text.index("$ make demo\n$ . .venv/bin/activate\n") < head.start()
+    assert text[: head.start()].count("\n") < 32, "the table is on the first screen"
+
+
+FILES = [block for path in DOCUMENTS for block in read(path) if block.file_name is not None]
+
+
+@pytest.mark.parametrize("block", FILES, ids=lambda block: block.place)
+def test_a_reader_is_told_the_name_of_a_file_before_its_text(block):
+    before = block.path.read_text(encoding="utf-8").partition(f"<!-- file: {block.file_name} -->")[0]
+    assert f"`{block.file_name}`" in before.rstrip().rpartition("\n\n")[2]
+
+
 def fresh_copy(place: Path) -> Path:
     """Copy the files that belong to the project, as they are now."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():

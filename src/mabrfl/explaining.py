@@ -20,7 +20,6 @@ _OPENINGS: Mapping[str, str] = {
 }
 _SPECIAL = frozenset(
     [
-        "norm",
         "trust",
         "nearest",
         "copies",
@@ -28,23 +27,32 @@ _SPECIAL = frozenset(
         "weight",
         "max_cosine",
         "component_size",
-        "cluster",
         "cause",
-        "block",
-        "over",
         "separation",
         "separation_needed",
         "group_size",
         "group_cosine",
-        "cosine",
         "cosine_needed",
         "clip",
     ]
 )
 """Names of evidence that have a sentence of their own below; any other number is compared with the other clients'."""
-
-_CALLED: Mapping[str, str] = {"times_kept": "number of samples that kept it"}
-"""Evidence whose name is no noun."""
+_UNLESS: Mapping[str, tuple[str, ...]] = {"norm": ("trust", "max_cosine"), "cosine": ("cosine_needed", "trust_score")}
+"""Numbers that are not compared if one of these is there, too: what MAB-RFL decides by is another number."""
+_CALLED: Mapping[str, str] = {
+    "times_kept": "number of samples that kept it",
+    "trust_score": "trust score (its cosine with the server's own update, at least 0)",
+    "learning_rate": "weight before scaling",
+    "share_of_tensors": "share of tensors in which it was kept",
+    "median_cosine": "median cosine with the others",
+    "positive": "share of positive signs",
+    "negative": "share of negative signs",
+    "first": "first principal component",
+    "second": "second principal component",
+    "chosen": "number of times it was chosen",
+}
+"""Evidence whose name is no noun, or says too little."""
+_LIKE = "it would have been like"
 _PLACES: Mapping[str, str] = {
     "first": " in the first layer",
     "last": " in the last layer",
@@ -109,7 +117,8 @@ def explain(
     Examples
     --------
     >>> print(explain("outlier", {"distance": 3.25}, accepted=[{"distance": 1.0}, {"distance": 2.0}]))
-    Rejected as an outlier: its distance is 3.25; of the 2 accepted clients 1 to 2.
+    Rejected as an outlier: its distance is 3.25; the 2 accepted clients have 1 to 2. With 2 or less it would have been
+    like them.
     """
     numbers = Numbers(evidence, facts or {}, credit, options or {}, accepted)
     sayings = [saying for tell in _SAYINGS.get(reason, _OWN) if (saying := tell(numbers))]
@@ -125,12 +134,12 @@ def _copies(numbers: Numbers) -> str:
     if size is None or size <= 1 or nearest is None:
         return ""
     threshold = numbers.options.get("copy_similarity")
-    limit = f", where {threshold:.2f} is enough" if _is_number(threshold) else ""
-    less = f"below {threshold:.2f}" if _is_number(threshold) else "less similar"
+    limit = f"; from {threshold:.2f} on they are copies" if _is_number(threshold) else ""
+    less = f"a cosine below {threshold:.2f}" if _is_number(threshold) else "a smaller cosine"
     return (
-        f"without the part that all updates share, its update and the most similar other one have a cosine of "
-        f"{nearest:.2f}{limit}; {size:.0f} clients sent such copies, and at most one of them counts. "
-        f"With residuals {less} it would have been judged by itself."
+        f"apart from what all updates share, its update and the most similar other one have a cosine of "
+        f"{nearest:.2f}{limit}. {size:.0f} clients sent this copy, and at most one of them is used. "
+        f"With {less} it would have been judged by itself."
     )
 
 
@@ -141,8 +150,8 @@ def _component(numbers: Numbers) -> str:
     if cosine is None or threshold is None or size is None:
         return ""
     return (
-        f"its update and the most similar other one have a cosine of {cosine:.2f}, where {threshold:.2f} is enough in "
-        f"this round; it belongs to the largest group of {size:.0f} clients linked in this way. "
+        f"its update and the most similar other one have a cosine of {cosine:.2f}, and clients from {threshold:.2f} on "
+        f"are linked in this round; it belongs to the largest group of linked clients, which has {size:.0f}. "
         f"With every cosine below {threshold:.2f} it would have passed this test."
     )
 
@@ -156,11 +165,11 @@ def _foreign_group(numbers: Numbers) -> str:
     size, cosine = numbers.number("group_size"), numbers.number("group_cosine")
     group = f"a group of {size:.0f} clients" if size is not None else "a group"
     which = "" if own else " of the group that differed most"
-    toward = f", cosine {cosine:.2f}" if cosine is not None else ""
+    toward = f", and the cosine of the two means is {cosine:.2f}" if cosine is not None else ""
     return (
-        f"it belongs to {group} whose mean update points elsewhere than that of the others{_where(numbers)}: separation"
-        f"{which} {separation:.2f}{toward}, where {needed:.2f} is enough for a group with less than half of all "
-        f"reputation. Below {needed:.2f} it would have been accepted."
+        f"it belongs to {group} whose mean update points elsewhere than that of the others{_where(numbers)}. The "
+        f"separation{which} is {separation:.2f} (0 is none){toward}. In this round {needed:.2f} is enough to reject "
+        f"this group, which has less than half of all reputation. With less it would have been accepted."
     )
 
 
@@ -170,8 +179,8 @@ def _opposed(numbers: Numbers) -> str:
     if cosine is None or needed is None:
         return ""
     return (
-        f"its update{_with_copies(numbers)} points against those of the others{_where(numbers)}: cosine {cosine:.2f}, "
-        f"where {needed:.2f} or less is enough. Above {needed:.2f} it would have been accepted."
+        f"its update{_with_copies(numbers)} points against those of the others{_where(numbers)}: the cosine with their "
+        f"mean is {cosine:.2f}, and {needed:.2f} or less is rejected. Above {needed:.2f} it would have been accepted."
     )
 
 
@@ -186,11 +195,12 @@ def _smaller_cluster(numbers: Numbers) -> str:
     if cosine is None or numbers.evidence.get("cluster") not in ("smaller", "equal"):
         return ""
     alpha = numbers.options.get("alpha")
-    limit = f", where alpha = {alpha:.2f} is enough" if _is_number(alpha) else ""
+    limit = f"; alpha = {alpha:.2f} or less is rejected" if _is_number(alpha) else ""
     parts = f"clusters of {sizes[0]} and {sizes[1]} clients" if _is_pair(sizes) else "clusters"
     which = "smaller one" if numbers.evidence["cluster"] == "smaller" else "first of two equal ones"
     return (
-        f"the momenta fall into two {parts} with opposed means (cosine {cosine:.2f}{limit}), and it is in the {which}. "
+        f"the momenta (a client's updates, older ones fading) fall into two {parts} with opposed means "
+        f"(cosine {cosine:.2f}{limit}), and it is in the {which}. "
         "In the other cluster, or with means that are less opposed, it would have been accepted."
     )
 
@@ -198,9 +208,8 @@ def _smaller_cluster(numbers: Numbers) -> str:
 def _cause(numbers: Numbers) -> str:
     """Intake: an update that is none."""
     cause = numbers.get("cause")
-    return (
-        f"{cause}. A finite update of the model's own size would have been compared with the others." if cause else ""
-    )
+    would = "A finite update that is not zero and fits the model would have been compared with the others."
+    return f"{cause}. {would}" if cause else ""
 
 
 def _use(numbers: Numbers) -> str:
@@ -209,7 +218,7 @@ def _use(numbers: Numbers) -> str:
     if share is not None:
         return f"it makes up {100 * share:.1f} % of the step."
     if weight is None:
-        return ""
+        return "" if clip is None else f"it is used, scaled to {100 * clip:.0f} % of its length."
     used = f"it is used with weight {weight:.3g}." if weight else "it is not used in the step, which is no blame."
     clipped = "" if clip is None or clip >= 1 else f" Its difference from the centre was clipped to {100 * clip:.0f} %."
     return used + clipped
@@ -221,8 +230,11 @@ def _tests_passed(numbers: Numbers) -> str:
     nearest, most = numbers.number("nearest"), numbers.number("max_cosine")
     threshold, limit = numbers.options.get("copy_similarity"), numbers.number("similarity_threshold")
     if nearest is not None and (numbers.number("copies") or 1) <= 1:
-        copy = f", and copies have {threshold:.2f} or more" if _is_number(threshold) else ""
-        parts.append(f"Its residual and the most similar other one have a cosine of {nearest:.2f}{copy}.")
+        copy = f"; copies have {threshold:.2f} or more" if _is_number(threshold) else ""
+        parts.append(
+            "Apart from what all updates share, its update and the most similar other one have a cosine of "
+            f"{nearest:.2f}{copy}."
+        )
     if most is not None and limit is not None:
         parts.append(f"Its largest cosine with another update is {most:.2f}; the threshold is {limit:.2f}.")
     separation, needed = numbers.number("separation"), numbers.number("separation_needed")
@@ -238,23 +250,45 @@ def _beside_the_accepted(numbers: Numbers) -> str:
     """Any other number, beside those of the accepted clients."""
     parts = []
     for name, value in numbers.evidence.items():
-        if name in _SPECIAL or not _is_number(value):
+        if name in _SPECIAL or not _is_number(value) or numbers.evidence.keys() & {*_UNLESS.get(name, ())}:
             continue
         others = [float(other[name]) for other in numbers.accepted if _is_number(other.get(name))]
-        beside = f"; of the {len(others)} accepted clients {_range(others)}" if others else ""
-        parts.append(f"its {_CALLED.get(name, name.replace('_', ' '))} is {_short(value)}{beside}.")
-    return " ".join(part[0].upper() + part[1:] for part in parts)
+        parts.append(f"Its {_CALLED.get(name, name.replace('_', ' '))} is {_beside(value, others)}")
+    return " ".join(parts)
+
+
+def _beside(value: float, others: Sequence[float]) -> str:
+    """Return a client's number, those of the accepted clients, and what would have been like them."""
+    if not others:
+        return f"{_short(value)}."
+    low, high = min(others), max(others)
+    who = f"the {len(others)} accepted clients have" if len(others) > 1 else "the accepted client has"
+    beside = f"{_short(value)}; {who} {_short(low) if low == high else f'{_short(low)} to {_short(high)}'}."
+    if low <= value <= high:
+        return beside
+    limit = f"{_short(high)} or less" if value > high else f"{_short(low)} or more"
+    return f"{beside} With {limit} {_LIKE} {'them' if len(others) > 1 else 'it'}."
+
+
+def _compared(numbers: Numbers) -> str:
+    """Any other number of a rejected client; if none is unlike the others, that the rule saw all together."""
+    said = _beside_the_accepted(numbers)
+    if said and numbers.accepted and _LIKE not in said:
+        return f"{said} None of this is unlike them: the defense compares the clients with each other, as a group."
+    if not said and numbers.number("weight") == 0:
+        return "it is not in the group of clients that the defense averages. There is no number of it alone."
+    return said
 
 
 Saying = Callable[[Numbers], str]
 _SAYINGS: Mapping[str, Sequence[Saying]] = {
     "accepted": (_use, _tests_passed, _beside_the_accepted),
-    "sybil": (_copies, _component, _beside_the_accepted),
-    "outlier": (_foreign_group, _opposed, _smaller_cluster, _beside_the_accepted),
+    "sybil": (_copies, _component, _compared),
+    "outlier": (_foreign_group, _opposed, _smaller_cluster, _compared),
     "malformed": (_cause,),
 }
 """What can be said about each reason, in order."""
-_OWN: Sequence[Saying] = (_cause, _beside_the_accepted)
+_OWN: Sequence[Saying] = (_cause, _compared)
 
 
 def _reputation(reason: str, credit: float) -> str:
@@ -262,9 +296,9 @@ def _reputation(reason: str, credit: float) -> str:
     if credit == 0:
         return "The verdict does not change its reputation."
     if reason == "accepted" and credit < 0:
-        return f"It represents a group of copies, which counts against its reputation (by {-credit:.2f})."
+        return f"Others sent the same: only this is used, and being copied counts {-credit:.2f} against its reputation."
     if reason != "accepted" and 0 < credit < 1:
-        return f"The rejection counts by {credit:.2f} for its reputation: it may be the one that was copied."
+        return f"The rejection counts only {credit:.2f} against its reputation: it may be the one that was copied."
     return ""
 
 
@@ -279,11 +313,6 @@ def _within(sentence: str) -> str:
     """Return a sentence as it stands after a colon; NaN stays NaN."""
     word, _, _ = sentence.partition(" ")
     return sentence if word != word.capitalize() else sentence[0].lower() + sentence[1:]
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = min(values), max(values)
-    return f"{_short(low)}" if low == high else f"{_short(low)} to {_short(high)}"
 
 
 def _short(value: float) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from matplotlib.text import Text
 
 from mabrfl.reports.drawing import for_paper
@@ -32,6 +33,8 @@ def test_two_runs_are_compared_by_what_differs_and_by_their_numbers(mabrfl: Call
     words = " ".join(done.out.split())
     assert "│ defense │ krum │ median │" in words
     assert "│ seed │ 0 │ 1 │" in words
+    assert "defense_options" not in words, "krum's options, which median does not have, are said by its name"
+    assert "options that one of them does not have are not shown; config.toml has them." in words
     assert "│ final accuracy (%) │ 90.00 │ 84.50 │ -5.50 │" in words
     assert (tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")
 
@@ -129,6 +132,19 @@ def test_a_figure_for_a_paper_has_the_font_and_the_size_that_are_asked_for(
         for_paper(figure, font_size=6.5)
         figure.draw_without_rendering()
         assert {text.get_fontsize() for text in figure.findobj(Text) if text.get_text()} == {6.5}
+
+
+@pytest.mark.parametrize(("width", "size"), [(3.3, None), (3.3, 11.0), (7.0, 8.0), (2.0, 10.0)])
+def test_the_legend_below_a_figure_has_as_many_columns_as_fit(tmp_path: Path, width: float, size: float | None) -> None:
+    names = ("krum", "median", "fedavg", "mab-rfl", "faba", "dnc")
+    write_sweep(tmp_path / "s", [({"defense": name}, 90.0) for name in names])
+    (figure,) = draw(load_results(tmp_path / "s").cells, "accuracy").values()
+    for_paper(figure, width=width, font_size=size)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box = legend.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+    assert (box.x0 >= 0, box.x1 <= width) == (True, True)
+    assert (width < 3 or size == 11.0) or legend._ncols > 1
 
 
 def test_accuracy_by_class_and_the_confusion_matrix_are_a_table(mabrfl: Callable[..., Any], tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from mabrfl.recording.audit import AuditLog
 from mabrfl.sweeps.packing import pack
@@ -22,7 +25,7 @@ def test_a_run_a_sweeps_cell_and_a_packed_file_are_explained(mabrfl: Callable[..
     assert "Client 9, in truth an attacker, was invited in 2 of 4 rounds, accepted in 1 and rejected in 1" in alone.out
     told = mabrfl("explain", f"s/cells/{key}", "--client", "9").out
     assert "round 2: Rejected as a sybil" in told
-    assert "rounds 3 to 4: in round 4: Not invited: its reputation was 25 % (B 1.00, M 3.00)." in told
+    assert "rounds 3 to 4: in round 4: Not invited: its reputation was 25 % (B 1.00 for it, " in told
     one = mabrfl("explain", f"s/cells/{key}", "--client", "9", "--round", "2").out
     assert one.startswith("client 9, round 2: Rejected as a sybil")
     every = mabrfl("explain", f"s/cells/{key}", "--round", "2").out
@@ -66,3 +69,16 @@ def test_the_state_folder_of_a_flower_strategy_is_explained(mabrfl: Callable[...
     assert "\x1b" not in told
     shown = mabrfl("audit", "show", "state").out
     assert "100.0 %" in " ".join(shown.split())
+
+
+def test_at_80_columns_a_client_of_the_audit_takes_a_few_lines(
+    mabrfl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = mabrfl("audit", "show", str(Path(__file__).parents[1] / "flower" / "states" / "hardened-1")).out
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    clients = [line for line in lines if line.startswith("round ")]
+    assert max(map(len, lines)) <= 80
+    assert (len(clients), len(lines) <= 5 * len(clients)) == (11, True)
+    assert clients[1].startswith("round 1  4dd75c0fd0d2ad0a  quarantined  B, M: 2, 1 -> 1.4, 2")

@@ -162,6 +162,19 @@ def test_a_signal_while_something_is_imported_ends_quietly(
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_run_without_pictures_draws_none_and_imports_nothing_that_takes_long(tmp_path: Path) -> None:
+    code = (
+        "import sys; from mabrfl.cli.main import main; "
+        "main(['run', '--rounds', '1', '--workers', '1', '--quiet', '--no-plots', '--out', 'r']); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
+    slow = {"torch._dynamo", "torch._inductor", "sklearn", "matplotlib", "pandas", "jinja2", "flwr", "ray"}
+    assert slow & set(done.stdout.split()) == set()
+    assert [path for path in (tmp_path / "r").iterdir() if path.suffix in (".png", ".svg")] == []
+
+
 @pytest.mark.parametrize(
     "env", [{"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}, {"TERM": "dumb", "COLUMNS": "1"}]
 )

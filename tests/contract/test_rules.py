@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ from mabrfl.aggregation import (
     SignGuard,
 )
 from mabrfl.catalog import BUILT_IN, build_rule
+from mabrfl.explaining import explain
 from mabrfl.layout import Layout
 from mabrfl.mab.method import rule_of
 from mabrfl.mab.presets import PRESETS, options
@@ -196,3 +199,24 @@ def test_loud_attackers_do_turn_an_average_around(name: str) -> None:
     honest = 1 + 0.3 * updates(15)
     cohort = cohort_of(np.vstack([honest, np.full((5, 40), -100.0)]))
     assert step_of(cohort, RULES[name](num_malicious=5)(cohort)) @ honest.mean(axis=0) < 0
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "explain.md"
+MEANINGS = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8")))
+"""Names of evidence that the page explains."""
+TOGETHER = {"mda", "smea", "flame", "flame-updates"}
+"""Rules that choose a group of clients: no number of one client decides."""
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rejection_is_explained_by_a_number_beside_those_of_the_accepted(name: str) -> None:
+    cohort = cohort_of(np.vstack([1 + 0.3 * updates(15), -100 + 10 * updates(5)]))
+    decision = RULES[name](num_malicious=5)(cohort)
+    reasons, evidence = decision.reasons or ["accepted"] * 20, decision.evidence or [{}] * 20
+    accepted = [given for given, reason in zip(evidence, reasons, strict=True) if reason == "accepted"]
+    for reason, given in zip(reasons, evidence, strict=True):
+        assert given.keys() <= MEANINGS
+        if reason != "accepted":
+            told = explain(reason, given, decision.facts, accepted=accepted)
+            together = name in TOGETHER and ("as a group." in told or "in the group of clients" in told)
+            assert together or ("accepted clients have" in told and "it would have been like them" in told)

@@ -1,6 +1,9 @@
 """Fast equals slow: the library, its literal twins, and the one-file example decide the same."""
 
 import importlib.util
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +54,16 @@ def test_library_and_literal_twin_agree_on_ten_cohorts_of_each_run(preset, runs)
                 removed[reason] += len(outcome.rejected(reason))
         assert shield.reputation == {k: (twin.B[k], twin.M[k]) for k in sorted(twin.B)}
     assert min(removed.values()) > 3 * len(runs), "the cohorts must exercise both screens"
+
+
+def test_in_the_one_file_example_the_liars_fall_and_no_honest_client_does():
+    printed = subprocess.run([sys.executable, str(ONE_FILE)], capture_output=True, text=True, check=True).stdout
+    rounds = re.findall(r"(\d+) of them liars; rejected: (\d+) liars, (\d+) honest", printed)
+    liars, caught, honest = np.array(rounds, dtype=int).sum(axis=0)
+    assert caught > 0.8 * liars
+    assert honest == 0
+    plain, shielded = re.findall(r"([\d.]+) %", printed.splitlines()[-1])
+    assert float(shielded) > float(plain) + 10
 
 
 def test_one_file_example_decides_as_the_library_does():

@@ -244,6 +244,8 @@ def test_a_sweep_that_is_not_compared_with_the_paper_has_nothing_of_the_paper_am
     assert "The sweep file of own" in text
     assert "The paper:" not in text
     assert "which is read as" not in text
+    assert "the runs and their results." in text
+    assert "Sources" not in Page(report([Results(name="own", cells=[make_cell(90.0)])])).text
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -260,6 +262,8 @@ def test_a_single_run_has_the_story_of_each_client(tmp_path: Path) -> None:
     config = run_config(attack="lie", attackers=3)
     write_run(tmp_path / "run", config, 90.0)
     html = report([load_results(tmp_path / "run")])
+    assert "Every client in every round" in html
+    assert html.count('id="figure-clients"') == 1
     assert "Why each client was accepted or rejected" in html
     assert "Client 9, in truth an attacker, was invited in 2 of 4 rounds, accepted in 1 and rejected in 1" in html
     assert "<b>round 2</b>: Rejected as a sybil" in html

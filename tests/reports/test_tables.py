@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mabrfl.reports.arrangement import arrange
+from mabrfl.reports.arrangement import arrange, conditions
 from mabrfl.reports.comparison import agreements, rankings
 from mabrfl.reports.labels import Column, Row
 from mabrfl.reports.table_formats import as_csv, latex, markdown
@@ -248,6 +248,16 @@ def test_a_defense_has_the_name_that_the_sweep_gives_it_with_these_options() -> 
     for other in ({}, {"defense": "mab-rfl"}, {"defense": "ours, stern"}):
         (grid,) = arrange([*cells, make_cell(87.0, axes=other, seed=5, **strict, **LIE)])
         assert "MAB-RFL paper, c_max=0.5" in [column.label for column in grid.columns]
+
+
+def test_a_name_that_stands_for_one_selector_is_used_as_it_is() -> None:
+    chosen = make_cell(90.0, defense="dnc", selector="acs", axes={"defense": "DnC, chosen"}, **LIE)
+    plain = make_cell(90.0, defense="dnc", axes={"defense": "DnC, all"}, **LIE)
+    (grid,) = arrange([chosen, plain])
+    assert [column.label for column in grid.columns] == ["DnC, all", "DnC, chosen"]
+    assert {one.column.label for one in conditions([chosen, plain])} == {"DnC, all", "DnC, chosen"}
+    both = [make_cell(90.0, defense="dnc", selector=name, axes={"defense": "mine"}, **LIE) for name in ("acs", "all")]
+    assert [column.label for column in arrange(both)[0].columns] == ["mine", "mine + ACS"]
 
 
 def test_missing_failed_running_and_unplanned_look_different() -> None:

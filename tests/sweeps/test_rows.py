@@ -10,6 +10,10 @@ import pytest
 
 from mabrfl import load_results
 from mabrfl.errors import StateError
+from mabrfl.reports.detection import detection_table
+from mabrfl.reports.detection_formats import detection_csv
+from mabrfl.reports.table_formats import as_csv
+from mabrfl.reports.tables import tabulate
 from mabrfl.sweeps.packing import pack
 from result_folders import run_config, write_run, write_sweep
 
@@ -27,6 +31,14 @@ def test_a_run_is_one_row_with_its_settings_and_its_numbers(sweep: Path) -> None
     assert (done["status"], done["final_accuracy"], done["training.epochs"]) == ("done", 90.0, 3)
     assert (missing["status"], "final_accuracy" in missing) == ("missing", False)
     assert not any(isinstance(value, list | dict) for row in (done, missing) for value in row.values())
+
+
+def test_the_preset_is_empty_in_every_csv_where_it_means_nothing(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "s", [({"defense": "median", **ATTACK}, 80.0), ({"defense": "mab-rfl", **ATTACK}, 90.0)])
+    results = load_results(tmp_path / "s")
+    expected = {"median": "", "mab-rfl": "paper"}
+    for text in (results.runs().csv(), as_csv(tabulate(results.cells)), detection_csv(detection_table(results.cells))):
+        assert {row["defense"]: row["preset"] for row in csv.DictReader(io.StringIO(text))} == expected
 
 
 def test_a_round_and_a_client_are_one_row_from_folder_and_packed_file_alike(sweep: Path, tmp_path: Path) -> None:

@@ -74,6 +74,13 @@ def test_a_point_of_an_axis_may_be_several_settings_under_one_label() -> None:
     assert [(cell.config.training.epochs, cell.config.training.batch_size) for cell in cells] == [(2, 16), (2, 8)]
 
 
+def test_a_point_that_sets_its_axis_alone_is_called_by_its_value() -> None:
+    cells = sweep(
+        'base.attackers = 2\naxes.attack = [{ attack = "lie" }, { label = "flip", attack = "sign-flip" }]'
+    ).cells
+    assert [cell.axes for cell in cells] == [{"attack": "lie"}, {"attack": "flip"}]
+
+
 @pytest.mark.parametrize(
     "values",
     [

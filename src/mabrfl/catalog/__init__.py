@@ -20,7 +20,15 @@ from mabrfl.catalog.build import (
 from mabrfl.catalog.entries import BUILT_IN
 from mabrfl.catalog.failures import named_failures
 from mabrfl.catalog.kinds import KINDS, Conditions, DatasetDefaults, Entry, Kind
-from mabrfl.catalog.names import describe, display_entry, entry, known_name, resolve_name, without_markup
+from mabrfl.catalog.names import (
+    describe,
+    display_entry,
+    effective_preset,
+    entry,
+    known_name,
+    resolve_name,
+    without_markup,
+)
 from mabrfl.catalog.option_lists import list_options
 from mabrfl.catalog.options import before_names, complete_before, complete_options
 from mabrfl.catalog.user_code import CodeCheck, check_code, code_of
@@ -48,6 +56,7 @@ __all__ = [
     "complete_options",
     "describe",
     "display_entry",
+    "effective_preset",
     "entry",
     "known_name",
     "list_options",

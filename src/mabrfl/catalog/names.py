@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from mabrfl.catalog.entries import ADAPTERS, ALIASES, BUILT_IN
-from mabrfl.catalog.kinds import NEEDS, SINGULAR, DatasetDefaults, Entry, Kind
+from mabrfl.catalog.kinds import NEEDS, SINGULAR, Conditions, DatasetDefaults, Entry, Kind
 from mabrfl.errors import ConfigError, MabRflError, suggest
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -64,6 +64,18 @@ def display_entry(kind: Kind, name: str) -> Entry:
     except ConfigError:
         pass
     return Entry(target=name, label=name.rpartition(":")[2] or name, learns=kind == "selectors")
+
+
+def effective_preset(defense: str, preset: str) -> str:
+    """Return a preset; nothing if it sets neither the options of this defense nor conditions of the run.
+
+    Examples
+    --------
+    >>> [effective_preset("median", preset) for preset in ("hardened", "paper", "reference")]
+    ['', '', 'reference']
+    """
+    conditions = display_entry("presets", preset).conditions
+    return preset if display_entry("defenses", defense).presets or conditions != Conditions() else ""
 
 
 def own_target(kind: Kind, name: str) -> str | None:

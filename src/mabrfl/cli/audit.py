@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -87,8 +88,12 @@ def show(
         for row in shown:
             typer.echo(json.dumps(row, ensure_ascii=True))
     else:
-        # Into a file or a pipe each row is one line.
-        (Console() if Console().is_terminal else Console(width=_WIDEST)).print(_table(shown, facts))
+        console = Console()
+        if console.is_terminal:
+            for row in shown:
+                console.print(*_paragraph(row, facts), sep="\n")
+        else:
+            Console(width=_WIDEST).print(_table(shown, facts))  # each row is one line
     if len(shown) < len(wanted):
         hidden = len(wanted) - len(shown)
         typer.echo(f"{hidden} rows more were undone when the run went back to a saved state; see --all", err=True)
@@ -165,6 +170,15 @@ def _table(rows: list[dict[str, Any]], facts: Mapping[Any, Any]) -> Table:
     for row in rows:
         table.add_row(*_cells(row, facts))
     return table
+
+
+def _paragraph(row: dict[str, Any], facts: Mapping[Any, Any]) -> tuple[Text, Padding]:
+    """Return a row for a terminal of any width: who and what, and below it why."""
+    number, name, verdict, why, before, after = _cells(row, facts)
+    head = Text.assemble("round ", number, "  ", name, "  ", verdict)
+    if before.plain or after.plain:
+        head.append(f"  B, M: {before.plain or 'unknown'} -> {after.plain or 'unknown'}")
+    return head, Padding(Text(why.plain), (0, 0, 0, 2))
 
 
 def _cells(row: dict[str, Any], facts: Mapping[Any, Any]) -> list[Text]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,7 +53,8 @@ def compare(
         console = Console()
         if not console.is_terminal:
             console = Console(width=_WIDE)
-        console.print(_settings(compared))
+        for part in _settings(compared):
+            console.print(part)
         console.print(_table(head, lines))
     if out is not None:
         from mabrfl.recording.files import write_whole
@@ -75,10 +77,19 @@ def _named(results: list[Path]) -> list[tuple[str, Path]]:
     return [(f"{letter}: {path.name or path}", path) for letter, path in zip(_letters(results), results, strict=True)]
 
 
-def _settings(compared: SideBySide) -> Table | Text:
+def _settings(compared: SideBySide) -> Iterator[Table | Text]:
+    """Yield the settings that differ, without options that one side does not have: another name says that already."""
+    from mabrfl.reports.side_by_side import NOT_SET
+
     if not compared.differences:
-        return Text("No setting differs between them as a whole.")
-    return _table(["setting", *compared.names], [[key, *values] for key, values in compared.differences.items()])
+        yield Text("No setting differs between them as a whole.")
+        return
+    shown = {
+        key: values for key, values in compared.differences.items() if not ("_options." in key and NOT_SET in values)
+    }
+    yield _table(["setting", *compared.names], [[key, *values] for key, values in shown.items()])
+    if left := len(compared.differences) - len(shown):
+        yield Text(f"{left} options that one of them does not have are not shown; config.toml has them.")
 
 
 def _outcome_of_one(match: Match) -> list[list[str]]:

@@ -60,6 +60,7 @@ def _lines(place: Path, client: str | None, number: int | None, cell: str | None
     if client is None and number is None:
         yield from (("", story.summary(each)) for each in story.clients)
         yield "", "With --client ID: the story of a client. With --round N: why each client was accepted or rejected."
+        yield "", "What the numbers mean: docs/explain.md."
     elif client is None:
         assert number is not None
         record = story.record(number)

@@ -83,7 +83,7 @@ def _fill_attackers(filled: dict[str, Any]) -> None:
     if 2 * count >= clients and not filled["allow_majority"]:
         raise ConfigError(
             f"attackers must be fewer than half of the clients; got {count} of {clients} "
-            "(allow_majority = true lifts this)"
+            "(allow_majority = true lifts this; on the command line: --set allow_majority=true)"
         )
     if filled["attack"] == "none":
         # Nobody attacks: no client is counted as a missed attacker, and no rule expects one.

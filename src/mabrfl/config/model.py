@@ -118,7 +118,7 @@ class TrainingConfig(Section):
     weight_decay
         Of either optimiser.
     optimizer_state
-        Audit point 25: whether the local optimiser starts afresh every round (``reset``) or goes on where
+        Point 25 of docs/method.md: whether the local optimiser starts afresh every round (``reset``) or goes on where
         it was (``kept``). By default as the preset has it: paper reset, reference kept.
     init
         He-normal weights and zero biases, or PyTorch's ``default``.
@@ -171,12 +171,12 @@ class PartitionConfig(Section):
         Smallest and largest number of examples per client, both included. By data set if left out; where all data is
         dealt out, a client has no such limit then.
     draw
-        Audit point 29: ``disjoint`` clients, ``unique`` examples within a client, or
+        Point 29 of docs/method.md: ``disjoint`` clients, ``unique`` examples within a client, or
         ``replacement``. By data set and preset if left out; where all data is dealt out, always ``disjoint``.
     skip_last
-        Audit point 29: never draw the last image of a class, as the released code does.
+        Point 29 of docs/method.md: never draw the last image of a class, as the released code does.
     dominant
-        Audit point 30: dominant labels drawn ``uniform`` or dealt out ``balanced``.
+        Point 30 of docs/method.md: dominant labels drawn ``uniform`` or dealt out ``balanced``.
     feature_shift
         Every client sees its inputs in another ``rotation`` (pictures) or ``brightness``.
     shift_strength
@@ -235,13 +235,13 @@ class RunConfig(Section):
     allow_majority
         Permit half or more of the clients to attack, which no defense here claims to withstand.
     attackers_chosen
-        Audit point 38: ``random`` ids (paper) or the ``last`` ones (reference).
+        Point 38 of docs/method.md: ``random`` ids (paper) or the ``last`` ones (reference).
     clients, rounds
         The paper's K and T; by default those of the data set.
     seed
         The root of all randomness.
     assumed_malicious
-        Audit point 40: the number of attackers that rules which need it are told; the true one by default.
+        Point 40 of docs/method.md: the number of attackers that rules which need it are told; the true one by default.
     workers
         Worker processes, by default one per core. Their number does not change the result, and is not in the key.
     device

@@ -18,7 +18,7 @@ from mabrfl.rng import ClientId
 from mabrfl.updates import canonical, explain_among
 
 _SELECTORS: Mapping[str, str] = {
-    "acs": "The selector acs invites it with this probability",
+    "acs": "The selector acs invites it with this probability; this time it was not drawn",
     "thompson-top": "The selector thompson-top invites the clients with the largest random draws around this value",
     "budgeted": "The selector budgeted invites the clients with the largest random draws around this value",
     "uniform": "The selector uniform draws at random, whatever the reputation",
@@ -144,14 +144,14 @@ class RunStory:
         trust = record.verdicts[client].evidence.get("trust")
         start = _percent(before) if before is not None else f"{100 * trust:.0f} %" if isinstance(trust, float) else ""
         was = f"from {start} " if start else ""
-        return f"Its reputation went {was}to {_percent(after)} (B {after[0]:.2f}, M {after[1]:.2f})."
+        return f"Its reputation went {was}to {_percent(after)} {_counts(after)}."
 
     def _not_invited(self, client: ClientId, record: RoundRecord) -> str:
         before = self._before(client, record)
         if before is None:
             return f"Not invited: it had not been judged yet, and {self._chooser()} did not choose it."
         does = _SELECTORS.get(self.selector, "The selector did not choose it")
-        return f"Not invited: its reputation was {_percent(before)} (B {before[0]:.2f}, M {before[1]:.2f}). {does}."
+        return f"Not invited: its reputation was {_percent(before)} {_counts(before)}. {does}."
 
     def _chooser(self) -> str:
         return f"the selector {self.selector}" if self.selector else "the selector"
@@ -160,7 +160,7 @@ class RunStory:
         last = [record.reputation[client] for record in self.records if client in record.reputation]
         if not last:
             return ""
-        return f"Its reputation at the end is {_percent(last[-1])} (B {last[-1][0]:.2f}, M {last[-1][1]:.2f})."
+        return f"Its reputation at the end is {_percent(last[-1])}."
 
 
 def story_of_run(folder: Path) -> RunStory:
@@ -176,3 +176,7 @@ def story_of_run(folder: Path) -> RunStory:
 def _percent(counts: tuple[float, float]) -> str:
     total = sum(counts)
     return f"{100 * counts[0] / total:.0f} %" if total > 0 else "unknown"
+
+
+def _counts(counts: tuple[float, float]) -> str:
+    return f"(B {counts[0]:.2f} for it, M {counts[1]:.2f} against it)"

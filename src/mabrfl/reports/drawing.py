@@ -100,7 +100,7 @@ def for_paper(
     """
     if not title:
         figure.suptitle("")
-    _fit(figure, width)
+    _fit(figure, width, font_size or _POINTS)
     if font is not None:
         _check_font(font)
     for text in figure.findobj(Text):
@@ -120,7 +120,7 @@ def _check_font(name: str) -> None:
         raise ConfigError(f"no font '{name}' is installed{suggest(name, [*families, *sorted(known)])}")
 
 
-def _fit(figure: Figure, width: float | None) -> None:
+def _fit(figure: Figure, width: float | None, points: float) -> None:
     """Give a figure a width, with the legend below the panels."""
     if width is None:
         return
@@ -129,16 +129,26 @@ def _fit(figure: Figure, width: float | None) -> None:
     if figure.legends:
         handles = [handle for handle in figure.legends[0].legend_handles if handle is not None]
         longest = max((len(str(handle.get_label())) for handle in handles), default=1)
-        columns = max(1, min(len(handles), int(width / (0.55 + _CHARACTER * longest))))
+        column = (_HANDLE + _CHARACTER * longest) * points / _POINTS
+        columns = max(1, min(len(handles), int(width / column)))
         lines = -(-len(handles) // columns)
         figure.legends[0].remove()
-        figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+        figure.legend(
+            handles=handles,
+            loc="outside lower center",
+            ncols=columns,
+            columnspacing=1.0,
+            frameon=False,
+            fontsize=_POINTS,
+        )
     panels = max(before - _SIDE_LEGEND, before / 2)
-    figure.set_size_inches(width, max(height * width / panels, _LOWEST) + _LINE * lines)
+    figure.set_size_inches(width, max(height * width / panels, _LOWEST) + _LINE * lines * points / _POINTS)
 
 
-_CHARACTER, _LINE, _SIDE_LEGEND, _LOWEST = 0.065, 0.18, 1.6, 1.8
-"""Inches: of a character and of a line of the legend, of a legend at the side, and of the lowest panels."""
+_POINTS = 8.0
+"""Of the letters of a legend below the panels."""
+_CHARACTER, _HANDLE, _LINE, _SIDE_LEGEND, _LOWEST = 0.065, 0.45, 0.18, 1.6, 1.8
+"""Inches: of a character, the handle and a line of such a legend, of a legend at the side, and of the lowest panels."""
 
 
 def render(figure: Figure, ending: Ending) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from mabrfl.catalog import BUILT_IN, Entry, display_entry
+from mabrfl.catalog import BUILT_IN, Entry, display_entry, effective_preset
 from mabrfl.config.toml import one_line
 from mabrfl.reports import paper_table as paper
 from mabrfl.reports.naming import (
@@ -23,7 +23,7 @@ from mabrfl.reports.naming import (
     preset_name,
     selector_name,
 )
-from mabrfl.sweeps.grouping import effective_preset, settings_of, settings_text
+from mabrfl.sweeps.grouping import settings_of, settings_text
 from mabrfl.sweeps.results import Cell
 
 T = TypeVar("T", "Row", "Column")
@@ -88,7 +88,8 @@ class Column:
     ``preset`` is empty where it decides nothing: for most defenses other than MAB-RFL. ``variant`` tells apart columns
     that differ in some other setting. ``sampling`` is the sweep's name for its way of sampling clients, if it has an
     axis of these; it says more than the selector's name. ``sweep_label`` is the sweep's name for the defense with these
-    options. ``before`` are its pre-aggregators.
+    options, and ``names_selector`` says whether this name stands for one selector, too. ``before`` are its
+    pre-aggregators.
     """
 
     defense: str
@@ -98,6 +99,7 @@ class Column:
     sampling: str = ""
     sweep_label: str = ""
     before: str = ""
+    names_selector: bool = False
 
     @property
     def entry(self) -> Entry:
@@ -120,7 +122,7 @@ class Column:
         name = self.sweep_label or " + ".join([*before_labels(self.before), defense_name(self.defense)])
         if not self.sweep_label and (preset := preset_name(self.defense, self.preset)):
             name += f" {preset}"
-        if not self.own_selector and not self.sampling:
+        if not self.own_selector and not self.sampling and not self.names_selector:
             name += f" + {selector_name(self.selector)}"
         return _joined(name, self.sampling, self.variant)
 
@@ -182,18 +184,23 @@ def columns_of(cells: Sequence[Cell]) -> list[Column]:
 def sweep_columns(cells: Sequence[Cell]) -> list[Column]:
     """Return each cell's defense, preset and selector, with the sweep's label for the defense.
 
-    A label names a defense with its options. It counts if all runs with these options have it, and no others.
+    A label names a defense with its options. It counts if all runs with these options have it, and no others. It
+    names the selector, too, if all runs of this label have the same one.
     """
     columns = [column_of(cell) for cell in cells]
     options = [json.dumps(_options(cell, DEFENSE_OPTIONS), sort_keys=True) for cell in cells]
     names = [_axis_label(cell, "defense") for cell in cells]
     names_of: dict[tuple[Column, str], set[str]] = defaultdict(set)
     options_of: dict[tuple[Column, str], set[str]] = defaultdict(set)
+    selectors: dict[str, set[str]] = defaultdict(set)
     for column, own, name in zip(columns, options, names, strict=True):
         names_of[column, own].add(name)
         options_of[column, name].add(own)
+        selectors[name].add(column.selector)
     return [
-        replace(column, sweep_label=name if len(names_of[column, own]) == len(options_of[column, name]) == 1 else "")
+        replace(column, sweep_label=name, names_selector=len(selectors[name]) == 1)
+        if name and len(names_of[column, own]) == len(options_of[column, name]) == 1
+        else column
         for column, own, name in zip(columns, options, names, strict=True)
     ]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mabrfl.catalog import KINDS, display_entry, known_name
+from mabrfl.catalog import KINDS, display_entry, effective_preset, known_name
 from mabrfl.config.toml import one_line
 from mabrfl.errors import ConfigError
-from mabrfl.sweeps.grouping import effective_preset
 
 
 def dataset_name(dataset: str) -> str:

@@ -34,12 +34,14 @@ from mabrfl.reports.detection_formats import detection_text
 from mabrfl.reports.drawing import render
 from mabrfl.reports.figures import CAPTIONS, FIGURES, draw
 from mabrfl.reports.naming import STATUS_WORDS, attack_name, dataset_name, defense_name
+from mabrfl.reports.run_pictures import clients_figure
 from mabrfl.reports.tables import Metric, Table, outcome, tabulate
 from mabrfl.sweeps.results import STATUSES, Cell, Results
 from mabrfl.sweeps.stale import notes_on_results
 
 with extra_needed("the report"):
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,11 @@ def report(
         _add_stories(page, one)
     page.add("Failed, begun and missing runs", "unfinished", [_unfinished(*run) for run in cells if _is_open(run[1])])
     page.add("Every run: configuration and origin", "runs", [_run(*run) for run in cells])
-    page.add("Sources", "sources", _sources(results, [table for made in tables for table in made]))
-    return _rendered(page, title or ", ".join(dict.fromkeys(one.name for one in results)))
+    sources = _sources(results, [table for made in tables for table in made])
+    if any(sources.values()):
+        page.add("Sources", "sources", sources)
+    compared = any(table.compares for made in tables for table in made)
+    return _rendered(page, title or ", ".join(dict.fromkeys(one.name for one in results)), compared)
 
 
 def _summary(results: Sequence[Results], tables: Sequence[Sequence[Table]]) -> dict[str, Any]:
@@ -147,9 +152,11 @@ def _duration(seconds: float) -> str:
 
     Examples
     --------
-    >>> _duration(42.4), _duration(600), _duration(9000)
-    ('42 s', '10 min', '2.5 h')
+    >>> _duration(0.44), _duration(42.4), _duration(600), _duration(9000)
+    ('0.4 s', '42 s', '10 min', '2.5 h')
     """
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 3570 else f"{seconds / 3600:.1f} h"
@@ -216,23 +223,31 @@ def _add_figures(page: _Page, results: Results, progress: Callable[[str], None] 
             # These results lack something that the figure needs.
             continue
         title, caption = CAPTIONS[name]
-        pictures = [
-            {
-                "anchor": page.anchor(f"figure-{stem}"),
-                "title": str(figure.get_suptitle()),
-                "svg": base64.b64encode(render(figure, "svg")).decode("ascii"),
-            }
-            for stem, figure in drawn.items()
-        ]
-        page.add(title, "figures", {"title": title, "caption": caption, "pictures": pictures}, inner=True)
+        _add_pictures(page, title, caption, drawn)
+
+
+def _add_pictures(page: _Page, title: str, caption: str, drawn: Mapping[str, Figure]) -> None:
+    pictures = [
+        {
+            "anchor": page.anchor(f"figure-{stem}"),
+            "title": str(figure.get_suptitle()),
+            "svg": base64.b64encode(render(figure, "svg")).decode("ascii"),
+        }
+        for stem, figure in drawn.items()
+    ]
+    page.add(title, "figures", {"title": title, "caption": caption, "pictures": pictures}, inner=True)
 
 
 def _add_stories(page: _Page, results: Results) -> None:
-    """Add the story of each client, if the results are a single run whose verdicts are at hand."""
+    """Add the map of clients and the story of each, if the results are a single run whose verdicts are at hand."""
     folders = [cell.folder for cell in results.cells if cell.folder is not None and cell.series]
     if len(results.cells) != 1 or not folders or not (folders[0] / ROUNDS).is_file():
         return
     story = story_of_run(folders[0])
+    attackers = {client for record in story.records for client in record.attackers}
+    map_of_clients = clients_figure(story.records, attackers, 0, title=results.name)
+    caption = "Not selected, accepted, or rejected and why. Who attacks is the truth, which the defense does not know."
+    _add_pictures(page, "Every client in every round", caption, {"clients": map_of_clients})
     content = [{"summary": story.summary(client), "chapters": story.chapters(client)} for client in story.clients]
     page.add("Why each client was accepted or rejected", "stories", content, inner=True)
 
@@ -332,9 +347,10 @@ def _environment() -> Environment:
     return environment
 
 
-def _rendered(page: _Page, title: str) -> str:
+def _rendered(page: _Page, title: str, compared: bool) -> str:
     style = (resources.files("mabrfl.reports") / "data" / "report.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     template = _environment().get_template("report.html")
-    return template.render(title=title, style=style, policy=policy, sections=page.sections).strip() + "\n"
+    given = {"title": title, "compared": compared, "style": style, "policy": policy, "sections": page.sections}
+    return template.render(given).strip() + "\n"

@@ -28,6 +28,8 @@ MEASURES: Mapping[str, tuple[str, float]] = {
 }
 """The numbers of a summary that are compared: their name for people, and a factor."""
 MOST_PANELS = 12
+NOT_SET = "not set"
+"""The value of a setting that the runs of a side do not have, such as an option of another defense."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def side_by_side(sides: Sequence[tuple[str, Sequence[Cell]]]) -> SideBySide:
             raise StateError(f"{name} has no finished run to compare")
     settings = [[settings_of(cell) for cell in cells] for cells in done]
     keys = dict.fromkeys(key for some in settings for own in some for key in own)
-    values = {key: [{own.get(key, "not set") for own in some} for some in settings] for key in keys}
+    values = {key: [{own.get(key, NOT_SET) for own in some} for some in settings] for key in keys}
     differing = {
         key: tuple(next(iter(one)) for one in each)
         for key, each in values.items()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from mabrfl.catalog import Conditions, display_entry
+from mabrfl.catalog import effective_preset
 from mabrfl.config.differences import flat, value_label
 from mabrfl.config.model import PARTITION_SETTINGS, PartitionKind
 from mabrfl.config.toml import one_line
@@ -36,18 +36,6 @@ def settings_of(cell: Cell) -> dict[str, str]:
     if not effective_preset(cell.config["defense"], cell.config["preset"]):
         del settings["preset"]
     return settings
-
-
-def effective_preset(defense: str, preset: str) -> str:
-    """Return a preset; nothing if it sets neither the options of this defense nor conditions of the run.
-
-    Examples
-    --------
-    >>> [effective_preset("median", preset) for preset in ("hardened", "paper", "reference")]
-    ['', '', 'reference']
-    """
-    conditions = display_entry("presets", preset).conditions
-    return preset if display_entry("defenses", defense).presets or conditions != Conditions() else ""
 
 
 def unused_settings(cell: Cell) -> frozenset[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mabrfl.catalog import effective_preset
 from mabrfl.config.differences import flat
 from mabrfl.errors import StateError, extra_needed
 from mabrfl.recording import RoundRecord, read_rounds
@@ -126,6 +127,7 @@ def _names(cell: Cell) -> dict[str, Any]:
     return {
         "key": cell.key[:_KEY],
         **{name: cell.config[name] for name in _NAMES},
+        "preset": effective_preset(cell.config["defense"], cell.config["preset"]),
         "attackers": cell.num_attackers,
         "attackers_percent": cell.percent,
         "clients": cell.config["clients"],

@@ -225,6 +225,8 @@ def _point(axis: str, value: Any, where: str) -> tuple[Any, Settings]:
     for key in settings:
         if not _is_setting(key):
             raise ConfigError(f"{where}axes.{axis}: there is no setting '{key}'{suggest(key, known_keys())}")
+    if label is None and settings.keys() == {axis}:
+        return settings[axis], settings
     return label or ", ".join(f"{key}={value_label(each)}" for key, each in settings.items()), settings
 
 
