@@ -3,9 +3,11 @@
     python -m venv peers && peers/bin/pip install byzfl byzpy krum blades==0.0.13 qora-fl flwr scipy numpy torch
     PYTHONPATH=src:tests peers/bin/python tests/conformance_peers.py
 
-The results of a library that is not installed stay as they are in the file. krum asks for Python 3.12 and runs on
-3.11, too (``pip install --ignore-requires-python``). byzfl is imported without its benchmark, which needs torchvision,
-and blades without its clients, which need Ray; 0.0.13 is its last version on the index that has the rules.
+The results of a library that is not installed stay as they are in the file, and a line says what is missing.
+FLPoison and FL-Byzantine-Library are not on the index: ``conformance_checkouts.py`` says how to get them. krum asks for
+Python 3.12 and runs on 3.11, too (``pip install --ignore-requires-python``). byzfl is imported without its benchmark,
+which needs torchvision, and blades without its clients, which need Ray; 0.0.13 is its last version on the index that
+has the rules.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+import conformance_checkouts as checkouts
 from conformance_peer_attacks import ATTACKS, Attack
 
 Rows = np.ndarray[Any, Any]
@@ -299,6 +302,7 @@ LIBRARIES: dict[str, Callable[[], dict[str, Rule]]] = {
     "flwr": flwr_rules,
     "blades": blades_rules,
     "qora-fl": qora_rules,
+    **checkouts.RULES,
 }
 
 
@@ -323,12 +327,13 @@ def main() -> None:
         except ImportError as error:
             sys.stderr.write(f"{library} stays as it is: {error}\n")
             continue
-        about["versions"][library] = version(library)
+        about["versions"][library] = checkouts.VERSIONS.get(library) or version(library)
         for name, rule in found.items():
             arrays[f"{library}: {name}"] = results = results_of(rule, cases)
             number = next(each for each, (rows, f) in enumerate(cases) if math.comb(len(rows) + 1, f) <= MOST_SUBSETS)
             about["nan"][f"{library}: {name}"] = with_a_nan_row(rule, *cases[number], results[number])
-        for name, attack_of in ATTACKS[library]().items() if library in ATTACKS else ():
+        attacks = {**ATTACKS, **checkouts.ATTACKS}
+        for name, attack_of in attacks[library]().items() if library in attacks else ():
 
             def attacked(rows: Rows, f: int, attack_of: Attack = attack_of) -> Any:
                 return attack_of(rows[: len(rows) - f], len(rows), f)
