@@ -90,6 +90,7 @@ def byzfl_rules() -> dict[str, Rule]:
         "NNM + Median": mixed(before.NNM, lambda f: byzfl.Median()),
         "ARC + Average": mixed(before.ARC, lambda f: byzfl.Average()),
         "Clipping + Average": mixed(lambda f: before.Clipping(CLIP), lambda f: byzfl.Average()),
+        "Bucketing + Average": checkouts.where_even(mixed(lambda f: before.Bucketing(2), lambda f: byzfl.Average())),
     }
 
 
@@ -149,8 +150,11 @@ def byzpy_rules() -> dict[str, Rule]:
     from byzpy.aggregators.geometric_wise.monna import MoNNA
     from byzpy.aggregators.geometric_wise.smea import SMEA
     from byzpy.aggregators.norm_wise.caf import CAF
+    from byzpy.aggregators.norm_wise.center_clipping import CenteredClipping
     from byzpy.aggregators.norm_wise.comparative_gradient_elimination import ComparativeGradientElimination
     from byzpy.pre_aggregators.arc import ARC
+    from byzpy.pre_aggregators.bucketing import Bucketing
+    from byzpy.pre_aggregators.clipping import Clipping
     from byzpy.pre_aggregators.nnm import NearestNeighborMixing
 
     def call(make: Callable[[int], Any]) -> Rule:
@@ -173,6 +177,9 @@ def byzpy_rules() -> dict[str, Rule]:
         "ComparativeGradientElimination": call(ComparativeGradientElimination),
         "NearestNeighborMixing + mean": mixed(NearestNeighborMixing),
         "ARC + mean": mixed(ARC),
+        "CenteredClipping": call(lambda f: CenteredClipping(c_tau=CLIP)),
+        "Clipping + mean": mixed(lambda f: Clipping(CLIP)),
+        "Bucketing + mean": checkouts.where_even(mixed(lambda f: Bucketing(2))),
     }
 
 
