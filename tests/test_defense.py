@@ -614,13 +614,12 @@ def test_if_most_replies_are_malformed_hardened_blames_nobody_and_all_say_so(pre
 def counted_passes(monkeypatch, defense, rounds):
     """Judge rounds; return which functions read all updates in each round, and the steps."""
     read, passes, steps = [], [], []
+
+    def counting(name, own):
+        return lambda *args, **options: (read.append(name), own(*args, **options))[1]
+
     for name in ("row_norms", "gram", "norms_and_gram", "block_grams"):
-
-        def counted(matrix, *args, name=name, own=getattr(vectors, name), **options):
-            read.append(name)
-            return own(matrix, *args, **options)
-
-        monkeypatch.setattr(vectors, name, counted)
+        monkeypatch.setattr(vectors, name, counting(name, getattr(vectors, name)))
     for number, matrix in enumerate(rounds, 1):
         read.clear()
         steps.append(defense.aggregate(Updates(range(len(matrix)), matrix), round=number).step)
