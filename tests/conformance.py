@@ -49,9 +49,6 @@ _FINDINGS: tuple[tuple[str, str, str], ...] = (
     ("FLPoison", "FLTrust", "its root data are training data that clients have, too"),
     ("FLPoison", "FLDetector", "an off-by-one: never fewer than two clusters, so it always rejects somebody"),
     ("FLPoison", "FoolsGold", "of ten classes it looks at one weight each; of fewer than ten, at all"),
-    ("Blades (711e8df, with fedlib 8428019)", "mean, median, trimmed mean, DnC", "as the papers"),
-    ("Blades (711e8df)", "Krum", "fourth power, as 0.0.13"),
-    ("Blades (711e8df)", "geometric median", "converges, other than 0.0.13"),
 )
 
 
@@ -129,15 +126,14 @@ kinds (honest, near copies, far noise, flipped mean, orthogonal push). *Equal*: 
 
 The inputs and the results of the others are in [`peers.npz`](../tests/golden/peers.npz), so that the check needs
 none of them. [`conformance_peers.py`](../tests/conformance_peers.py) makes the file anew where they are installed.
-FLPoison and FL-Byzantine-Library are not on the package index: their versions are commits of their repositories, and
-[`conformance_checkouts.py`](../tests/conformance_checkouts.py) says what it needs. Of Blades the index has 0.0.13,
-which is compared here, and 0.1.1234, whose rules are in a package (`fllib`) that is not there.
+FLPoison, FL-Byzantine-Library and fedlib are not on the package index: their versions are commits of their
+repositories, and [`conformance_checkouts.py`](../tests/conformance_checkouts.py) says what it needs. Of Blades the
+index has 0.0.13; fedlib has the rules of today's Blades.
 
 Where results differ, the note says why. Ours is the definition of the paper, with four exceptions: the geometric
-median of krum, where both converge; FoolsGold and sign majority, where ours has the length of a mean (the paper adds
-up, and leaves the length to the learning rate); SignGuard, where the paper says mean shift and not from where it
-begins. Theirs is a named option where it chooses other clients. The last column says what one row
-of NaN does to *their* rule: nothing, another result, NaN, or an error. Ours quarantines the client that sent it,
+median of krum and fedlib, where both converge; FoolsGold and sign majority, where ours has the length of a mean (the
+papers add up, or leave the length to the learning rate); SignGuard, where the paper says mean shift and not from where
+it begins. Theirs is a named option where it chooses other clients. The last column says what one row of NaN does to *their* rule: nothing, another result, NaN, or an error. Ours quarantines the client that sent it,
 and the result for the others does not change by a bit.
 """.splitlines(),
         "",

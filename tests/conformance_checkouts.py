@@ -2,10 +2,11 @@
 
     git clone https://github.com/vio1etus/FLPoison && git -C FLPoison checkout eb74fb2
     git clone https://github.com/CRYPTO-KU/FL-Byzantine-Library && git -C FL-Byzantine-Library checkout 327adf0
-    FLPOISON=FLPoison FLBYZ=FL-Byzantine-Library PYTHONPATH=src:tests python tests/conformance_peers.py
+    git clone https://github.com/fedlib/fedlib && git -C fedlib checkout 132253f
+    FLPOISON=FLPoison FLBYZ=FL-Byzantine-Library FEDLIB=fedlib PYTHONPATH=src:tests python tests/conformance_peers.py
 
-They need torch, scipy, scikit-learn and hdbscan. Of each library only the files with rules and attacks are imported:
-their clients, data and models need more, and have stand-ins here.
+fedlib has the rules of today's Blades. They need torch, scipy, scikit-learn and hdbscan. Of each library only the files
+with rules and attacks are imported: their clients, data and models need more, and have stand-ins here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -25,7 +27,7 @@ Rows = np.ndarray[Any, Any]
 Rule = Callable[[Rows, int], Any]
 Attack = Callable[[Rows, int, int], Any]
 
-VERSIONS = {"FLPoison": "eb74fb2", "FL-Byzantine-Library": "327adf0"}
+VERSIONS = {"FLPoison": "eb74fb2", "FL-Byzantine-Library": "327adf0", "fedlib": "132253f"}
 """The commits for which these functions were written, and from which the committed vectors are."""
 
 CLIP = 3.0
@@ -292,6 +294,46 @@ def flbyz_attacks() -> dict[str, Attack]:
     }
 
 
+def fedlib_rules() -> dict[str, Rule]:
+    """Rules of fedlib, with tensors in double precision; of Ray it needs a few names only."""
+    folder = checkout("FEDLIB") / "fedlib"
+    import torch
+
+    stand_in("fedlib", folder)
+    stand_in("fedlib.aggregators", folder / "aggregators")
+    stand_in("fedlib.utils", folder / "utils")
+    with mock.patch.dict(sys.modules):
+        for name in ("ray", "ray.rllib", "ray.rllib.utils"):
+            stand_in(name, folder)
+        stand_in("ray.rllib.utils.annotations", PublicAPI=lambda own: own, Deprecated=lambda **_: lambda own: own)
+        stand_in("ray.rllib.utils.framework", try_import_torch=lambda: (torch, torch.nn))
+        stand_in("ray.rllib.utils.typing", LocalOptimizer=None, TensorStructType=None, TensorType=None)
+        clipping = importlib.import_module("fedlib.utils.torch_utils")
+    sys.modules["fedlib.utils"].torch_utils = clipping  # type: ignore[attr-defined]
+
+    def call(module: str, name: str, options: Callable[[int, int], dict[str, Any]] = lambda n, f: {}) -> Rule:
+        kind = getattr(importlib.import_module(f"fedlib.aggregators.{module}"), name)
+
+        def rule(rows: Rows, f: int) -> Any:
+            torch.manual_seed(0)
+            return kind(**options(len(rows), f))(list(torch.from_numpy(rows.copy()))).numpy()
+
+        return rule
+
+    return {
+        "Mean": call("aggregators", "Mean"),
+        "Median": call("aggregators", "Median"),
+        "Trimmedmean": call("aggregators", "Trimmedmean", lambda n, f: {"num_byzantine": f}),
+        "GeoMed": call("aggregators", "GeoMed"),
+        "DnC": call("aggregators", "DnC", lambda n, f: {"num_byzantine": f}),
+        "Multikrum": call("multikrum", "Multikrum", lambda n, f: {"num_byzantine": f}),
+        "Multikrum (k = n - f)": call("multikrum", "Multikrum", lambda n, f: {"num_byzantine": f, "k": n - f}),
+        "Centeredclipping": call("centeredclipping", "Centeredclipping", lambda n, f: {"tau": CLIP}),
+        "Clippedclustering": call("clippedclustering", "Clippedclustering"),
+        "Signguard": call("signguard", "Signguard"),
+    }
+
+
 def where_bulyan_may(rule: Rule) -> Rule:
     """Leave out inputs for which Bulyan's condition does not hold."""
     return lambda rows, f: rule(rows, f) if len(rows) >= 4 * f + 3 else None
@@ -314,7 +356,11 @@ def where_even(rule: Rule) -> Rule:
     return lambda rows, f: rule(rows, f) if len(rows) % 2 == 0 else None
 
 
-RULES: dict[str, Callable[[], dict[str, Rule]]] = {"FLPoison": flpoison_rules, "FL-Byzantine-Library": flbyz_rules}
+RULES: dict[str, Callable[[], dict[str, Rule]]] = {
+    "FLPoison": flpoison_rules,
+    "FL-Byzantine-Library": flbyz_rules,
+    "fedlib": fedlib_rules,
+}
 ATTACKS: dict[str, Callable[[], dict[str, Attack]]] = {
     "FLPoison": flpoison_attacks,
     "FL-Byzantine-Library": flbyz_attacks,

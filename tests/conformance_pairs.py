@@ -45,6 +45,7 @@ _BLOCKS = "their distances of 16 bits have another unit for each pair; they choo
 _MEAN = "fedavg-uniform"
 _FLPOISON_KRUM: Mapping[str, Any] = {**_NEIGHBOURS, "power": 1}
 _NOT_SQUARED = "they count n - f - 1 neighbours and do not square distances"
+_FOURTH_POWER = "they sum the fourth power of the distances, the paper the square"
 _THREE_STEPS = "they stop after three steps, RFA's budget"
 _ALL_SIGNS: Mapping[str, Any] = {"share": 1.0}
 _NO_NOISE: Mapping[str, Any] = {"compared": "updates", "noise": 0.0}
@@ -132,7 +133,7 @@ PAIRS: tuple[Pair, ...] = (
     Pair(_MEAN, "blades: Mean", 50),
     Pair("median", "blades: Median", 50),
     Pair("trimmed-mean", "blades: Trimmedmean", 50),
-    Pair("krum", "blades: Krum", 43, note="they sum the fourth power of the distances, the paper the square"),
+    Pair("krum", "blades: Krum", 43, note=_FOURTH_POWER),
     Pair("krum", "blades: Krum", 50, options={"power": 4}),
     Pair(
         "geometric-median",
@@ -146,6 +147,19 @@ PAIRS: tuple[Pair, ...] = (
     Pair("median", "qora-fl: median", 50),
     Pair("trimmed-mean", "qora-fl: trimmed_mean", 50),
     Pair("krum", "qora-fl: krum", 40, note=_BLOCKS),
+    Pair(_MEAN, "fedlib: Mean", 50),
+    Pair("median", "fedlib: Median", 50),
+    Pair("trimmed-mean", "fedlib: Trimmedmean", 50),
+    Pair("krum", "fedlib: Multikrum", 43, note=_FOURTH_POWER),
+    Pair("krum", "fedlib: Multikrum", 50, options={"power": 4}),
+    Pair("multi-krum", "fedlib: Multikrum (k = n - f)", 50, options={"power": 4}),
+    Pair("geometric-median", "fedlib: GeoMed", 49, note="both converge; theirs ends after 100 steps"),
+    Pair("dnc", "fedlib: DnC", 50),
+    Pair("centered-clip", "fedlib: Centeredclipping", 50, options={**_CENTRE, "num_iterations": 5}),
+    Pair("clipped-clustering", "fedlib: Clippedclustering", 50),
+    Pair(
+        "signguard", "fedlib: Signguard", 9, options=_ALL_SIGNS, note="they clip before they filter, and have 2-means"
+    ),
     Pair(_MEAN, "FLPoison: Mean", 50),
     Pair("median", "FLPoison: Median", 50),
     Pair("trimmed-mean", "FLPoison: TrimmedMean", 50, note="their `int(n * beta)` can lose one, as Flower's"),

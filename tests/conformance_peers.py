@@ -4,10 +4,10 @@
     PYTHONPATH=src:tests peers/bin/python tests/conformance_peers.py
 
 The results of a library that is not installed stay as they are in the file, and a line says what is missing.
-FLPoison and FL-Byzantine-Library are not on the index: ``conformance_checkouts.py`` says how to get them. krum asks for
-Python 3.12 and runs on 3.11, too (``pip install --ignore-requires-python``). byzfl is imported without its benchmark,
-which needs torchvision, and blades without its clients, which need Ray; 0.0.13 is its last version on the index that
-has the rules.
+FLPoison, FL-Byzantine-Library and fedlib are not on the index: ``conformance_checkouts.py`` says how to get them. krum
+asks for Python 3.12 and runs on 3.11, too (``pip install --ignore-requires-python``). byzfl is imported without its
+benchmark, which needs torchvision, and blades without its clients, which need Ray; 0.0.13 is its last version on the
+index that has the rules.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def krum_rules() -> dict[str, Rule]:
         "Brute": few_subsets(call(brute.Brute)),
         "Aksel": call(aksel.Aksel),
         "Medoid": call(medoid_rule.Medoid),
-        "Bulyan": enough_rows(call(bulyan.Bulyan)),
+        "Bulyan": checkouts.where_bulyan_may(call(bulyan.Bulyan)),
         "NearestNeighborAverage": call(
             nearest.NearestNeighborAverage,
             num_closest=lambda rows, f, tensors: len(rows) - f,
@@ -209,7 +209,7 @@ def flwr_rules() -> dict[str, Rule]:
         "MultiKrum": lambda rows, f: chosen(rows, f, len(rows) - f).mean(axis=0),
         "FedMedian": lambda rows, f: np.median(rows, axis=0),
         "FedTrimmedAvg": lambda rows, f: trim_mean(rows, cut_fraction=f / len(rows)),
-        "Bulyan": enough_rows(bulyan),
+        "Bulyan": checkouts.where_bulyan_may(bulyan),
     }
 
 
@@ -285,11 +285,6 @@ def qora_rules() -> dict[str, Rule]:
 def few_subsets(rule: Rule) -> Rule:
     """Leave out inputs for which all subsets cannot be tried."""
     return lambda rows, f: rule(rows, f) if math.comb(len(rows), f) <= MOST_SUBSETS else None
-
-
-def enough_rows(rule: Rule) -> Rule:
-    """Leave out inputs for which Bulyan's condition does not hold."""
-    return lambda rows, f: rule(rows, f) if len(rows) >= 4 * f + 3 else None
 
 
 def seeded(rule: Rule) -> Rule:
