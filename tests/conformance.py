@@ -133,8 +133,9 @@ index has 0.0.13; fedlib has the rules of today's Blades.
 Where results differ, the note says why. Ours is the definition of the paper, with four exceptions: the geometric
 median of krum and fedlib, where both converge; FoolsGold and sign majority, where ours has the length of a mean (the
 papers add up, or leave the length to the learning rate); SignGuard, where the paper says mean shift and not from where
-it begins. Theirs is a named option where it chooses other clients. The last column says what one row of NaN does to *their* rule: nothing, another result, NaN, or an error. Ours quarantines the client that sent it,
-and the result for the others does not change by a bit.
+it begins. Theirs is a named option where it chooses other clients. The last column says what one row of NaN does to
+*their* rule: nothing, another result, NaN, or an error. Ours quarantines the client that sent it, and the result for
+the others does not change by a bit.
 """.splitlines(),
         "",
         "| mabrfl | other | equal | largest difference | note | a NaN row (theirs) |",

@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import random
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -90,7 +91,9 @@ def byzfl_rules() -> dict[str, Rule]:
         "NNM + Median": mixed(before.NNM, lambda f: byzfl.Median()),
         "ARC + Average": mixed(before.ARC, lambda f: byzfl.Average()),
         "Clipping + Average": mixed(lambda f: before.Clipping(CLIP), lambda f: byzfl.Average()),
-        "Bucketing + Average": checkouts.where_even(mixed(lambda f: before.Bucketing(2), lambda f: byzfl.Average())),
+        "Bucketing + Average": checkouts.where_even(
+            seeded(mixed(lambda f: before.Bucketing(2), lambda f: byzfl.Average()))
+        ),
     }
 
 
@@ -179,7 +182,7 @@ def byzpy_rules() -> dict[str, Rule]:
         "ARC + mean": mixed(ARC),
         "CenteredClipping": call(lambda f: CenteredClipping(c_tau=CLIP)),
         "Clipping + mean": mixed(lambda f: Clipping(CLIP)),
-        "Bucketing + mean": checkouts.where_even(mixed(lambda f: Bucketing(2))),
+        "Bucketing + mean": checkouts.where_even(mixed(lambda f: Bucketing(2, rng=random.Random(0)))),
     }
 
 
