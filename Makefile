@@ -70,11 +70,11 @@ soak: $(DEV) ## A Flower deployment for 100 rounds, killed, lied to and watched;
 bench: $(DEV) ## Speed of starting, of a round, of the server step and of the Flower strategy, each as a ratio
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-# Each by itself: one that cannot be installed is named and left out. krum asks for Python 3.12 and runs on 3.11, too.
+# Each by itself: one that cannot be installed is named and left out. krum asks for Python 3.12 and runs on 3.11, byzpy for an older torch.
 bench-peers: ## Flower's simulation, fluke, FedLab, PyTorch loops; ByzFL, krum: beside ours, in build/peers (needs the network)
 	[ -x build/peers/bin/python ] || $(PYTHON) -m venv build/peers
 	build/peers/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) -e '.[sim]'
-	for peer in torchvision fluke-fl fedlab byzfl 'flwr[simulation]' '--ignore-requires-python krum'; do \
+	for peer in torchvision fluke-fl fedlab byzfl 'flwr[simulation]' '--ignore-requires-python krum' '--no-deps byzpy'; do \
 		build/peers/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) $$peer || echo "!! cannot install $$peer"; \
 	done
 	$(ONE_THREAD) build/peers/bin/python benchmarks/peers.py $(ARGS)

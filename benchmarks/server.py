@@ -28,9 +28,20 @@ WHOLE, BY_LAYER, BY_LAYER_TARGET = "hardened, no layout", "hardened, with the la
 GRAM, OURS = "X @ X.T", "the same by slices, float64"
 COORDINATES = frozenset(
     {"median", "trimmed-mean", "weighted-median", "weighted-trimmed-mean", "meamed", "bulyan", "aksel", "sign-majority"}
-    | {"robust-learning-rate", "noisy-norm-bound", "flame", "lasa", "alignins", "foolsgold", "fldetector"}
+    | {
+        "robust-learning-rate",
+        "noisy-norm-bound",
+        "flame",
+        "lasa",
+        "alignins",
+        "foolsgold",
+        "fldetector",
+        "centered-clip",
+    }
 )
-"""Rules that sort or draw a number per coordinate, or keep vectors of clients: no Gram product can stand for that."""
+"""Rules that sort or draw a number per coordinate, or keep vectors of the model's size: a Gram product is not enough.
+
+Centered clipping multiplies every update with its last step. See ``peers.py`` for these rules beside others."""
 
 
 def updates() -> NDArray[np.float32]:

@@ -50,6 +50,7 @@ def byzpy_attacks() -> dict[str, Attack]:
     from byzpy.attacks.empire import EmpireAttack
     from byzpy.attacks.little import LittleAttack
     from byzpy.attacks.mimic import MimicAttack
+    from byzpy.attacks.sign_flip import SignFlipAttack
 
     def call(make: Callable[[int, int], Any]) -> Attack:
         return lambda honest, n, f: make(n, f).apply(honest_grads=list(torch.from_numpy(honest.copy()))).numpy()
@@ -58,6 +59,7 @@ def byzpy_attacks() -> dict[str, Attack]:
         "LittleAttack": call(lambda n, f: LittleAttack(f, n)),
         "EmpireAttack": call(lambda n, f: EmpireAttack()),
         "MimicAttack": call(lambda n, f: MimicAttack()),
+        "SignFlipAttack": lambda honest, n, f: SignFlipAttack().apply(base_grad=torch.from_numpy(honest[0])).numpy(),
     }
 
 

@@ -3,9 +3,11 @@
     python -m venv peers && peers/bin/pip install byzfl byzpy krum blades==0.0.13 qora-fl flwr scipy numpy torch
     PYTHONPATH=src:tests peers/bin/python tests/conformance_peers.py
 
-The results of a library that is not installed stay as they are in the file. krum asks for Python 3.12 and runs on
-3.11, too (``pip install --ignore-requires-python``). byzfl is imported without its benchmark, which needs torchvision,
-and blades without its clients, which need Ray; 0.0.13 is its last version on the index that has the rules.
+The results of a library that is not installed stay as they are in the file, and a line says what is missing.
+FLPoison, FL-Byzantine-Library and fedlib are not on the index: ``conformance_checkouts.py`` says how to get them. krum
+asks for Python 3.12 and runs on 3.11, too (``pip install --ignore-requires-python``). byzfl is imported without its
+benchmark, which needs torchvision, and blades without its clients, which need Ray; 0.0.13 is its last version on the
+index that has the rules.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import random
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -23,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+import conformance_checkouts as checkouts
 from conformance_peer_attacks import ATTACKS, Attack
 
 Rows = np.ndarray[Any, Any]
@@ -87,6 +91,9 @@ def byzfl_rules() -> dict[str, Rule]:
         "NNM + Median": mixed(before.NNM, lambda f: byzfl.Median()),
         "ARC + Average": mixed(before.ARC, lambda f: byzfl.Average()),
         "Clipping + Average": mixed(lambda f: before.Clipping(CLIP), lambda f: byzfl.Average()),
+        "Bucketing + Average": checkouts.where_even(
+            seeded(mixed(lambda f: before.Bucketing(2), lambda f: byzfl.Average()))
+        ),
     }
 
 
@@ -125,7 +132,7 @@ def krum_rules() -> dict[str, Rule]:
         "Brute": few_subsets(call(brute.Brute)),
         "Aksel": call(aksel.Aksel),
         "Medoid": call(medoid_rule.Medoid),
-        "Bulyan": enough_rows(call(bulyan.Bulyan)),
+        "Bulyan": checkouts.where_bulyan_may(call(bulyan.Bulyan)),
         "NearestNeighborAverage": call(
             nearest.NearestNeighborAverage,
             num_closest=lambda rows, f, tensors: len(rows) - f,
@@ -146,8 +153,11 @@ def byzpy_rules() -> dict[str, Rule]:
     from byzpy.aggregators.geometric_wise.monna import MoNNA
     from byzpy.aggregators.geometric_wise.smea import SMEA
     from byzpy.aggregators.norm_wise.caf import CAF
+    from byzpy.aggregators.norm_wise.center_clipping import CenteredClipping
     from byzpy.aggregators.norm_wise.comparative_gradient_elimination import ComparativeGradientElimination
     from byzpy.pre_aggregators.arc import ARC
+    from byzpy.pre_aggregators.bucketing import Bucketing
+    from byzpy.pre_aggregators.clipping import Clipping
     from byzpy.pre_aggregators.nnm import NearestNeighborMixing
 
     def call(make: Callable[[int], Any]) -> Rule:
@@ -170,6 +180,9 @@ def byzpy_rules() -> dict[str, Rule]:
         "ComparativeGradientElimination": call(ComparativeGradientElimination),
         "NearestNeighborMixing + mean": mixed(NearestNeighborMixing),
         "ARC + mean": mixed(ARC),
+        "CenteredClipping": call(lambda f: CenteredClipping(c_tau=CLIP)),
+        "Clipping + mean": mixed(lambda f: Clipping(CLIP)),
+        "Bucketing + mean": checkouts.where_even(mixed(lambda f: Bucketing(2, rng=random.Random(0)))),
     }
 
 
@@ -199,7 +212,7 @@ def flwr_rules() -> dict[str, Rule]:
         "MultiKrum": lambda rows, f: chosen(rows, f, len(rows) - f).mean(axis=0),
         "FedMedian": lambda rows, f: np.median(rows, axis=0),
         "FedTrimmedAvg": lambda rows, f: trim_mean(rows, cut_fraction=f / len(rows)),
-        "Bulyan": enough_rows(bulyan),
+        "Bulyan": checkouts.where_bulyan_may(bulyan),
     }
 
 
@@ -277,11 +290,6 @@ def few_subsets(rule: Rule) -> Rule:
     return lambda rows, f: rule(rows, f) if math.comb(len(rows), f) <= MOST_SUBSETS else None
 
 
-def enough_rows(rule: Rule) -> Rule:
-    """Leave out inputs for which Bulyan's condition does not hold."""
-    return lambda rows, f: rule(rows, f) if len(rows) >= 4 * f + 3 else None
-
-
 def seeded(rule: Rule) -> Rule:
     """Fix the random start of a power iteration."""
 
@@ -299,6 +307,7 @@ LIBRARIES: dict[str, Callable[[], dict[str, Rule]]] = {
     "flwr": flwr_rules,
     "blades": blades_rules,
     "qora-fl": qora_rules,
+    **checkouts.RULES,
 }
 
 
@@ -323,12 +332,13 @@ def main() -> None:
         except ImportError as error:
             sys.stderr.write(f"{library} stays as it is: {error}\n")
             continue
-        about["versions"][library] = version(library)
+        about["versions"][library] = checkouts.VERSIONS.get(library) or version(library)
         for name, rule in found.items():
             arrays[f"{library}: {name}"] = results = results_of(rule, cases)
             number = next(each for each, (rows, f) in enumerate(cases) if math.comb(len(rows) + 1, f) <= MOST_SUBSETS)
             about["nan"][f"{library}: {name}"] = with_a_nan_row(rule, *cases[number], results[number])
-        for name, attack_of in ATTACKS[library]().items() if library in ATTACKS else ():
+        attacks = {**ATTACKS, **checkouts.ATTACKS}
+        for name, attack_of in attacks[library]().items() if library in attacks else ():
 
             def attacked(rows: Rows, f: int, attack_of: Attack = attack_of) -> Any:
                 return attack_of(rows[: len(rows) - f], len(rows), f)

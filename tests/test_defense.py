@@ -6,7 +6,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 
-from mabrfl import Decision, Defense, MabRfl, MabRflOptions, Updates
+from mabrfl import Decision, Defense, MabRfl, MabRflOptions, Median, MultiKrum, Updates, vectors
 from mabrfl.aggregation import FedAvg, Krum
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.mab.paper import MabRflRule
@@ -609,3 +609,38 @@ def test_if_most_replies_are_malformed_hardened_blames_nobody_and_all_say_so(pre
     outcome = shield.aggregate(Updates(range(6), np.where(np.arange(6)[:, None] == 0, np.nan, cohort(6, 1))), round=2)
     assert not [event for event in outcome.events if event.startswith("most-rejected")] or preset != "hardened"
     assert outcome.verdicts[0].blamed  # one of six has itself to blame
+
+
+def counted_passes(monkeypatch, defense, rounds):
+    """Judge rounds; return which functions read all updates in each round, and the steps."""
+    read, passes, steps = [], [], []
+
+    def counting(name, own):
+        return lambda *args, **options: (read.append(name), own(*args, **options))[1]
+
+    for name in ("row_norms", "gram", "norms_and_gram", "block_grams"):
+        monkeypatch.setattr(vectors, name, counting(name, getattr(vectors, name)))
+    for number, matrix in enumerate(rounds, 1):
+        read.clear()
+        steps.append(defense.aggregate(Updates(range(len(matrix)), matrix), round=number).step)
+        passes.append(tuple(read))
+    return passes, steps
+
+
+def test_a_rule_that_asks_for_the_gram_matrix_gets_it_with_the_norms_from_its_second_round_on(monkeypatch):
+    rounds = [np.random.default_rng(seed).normal(size=(7, 9_000)).astype(np.float32) for seed in range(6)]
+    rounds[3][2, 5] = np.nan
+    expected = [
+        Defense(MultiKrum(num_malicious=2)).aggregate(Updates(range(7), matrix), round=1).step for matrix in rounds
+    ]
+    passes, steps = counted_passes(monkeypatch, Defense(MultiKrum(num_malicious=2)), rounds)
+    apart, together = ("row_norms", "gram"), ("norms_and_gram",)
+    assert passes == [apart, together, together, (*together, *apart), apart, together]
+    for one, other in zip(steps, expected, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+def test_a_rule_that_does_not_ask_for_the_gram_matrix_pays_for_none(monkeypatch):
+    rounds = [np.random.default_rng(seed).normal(size=(7, 90)) for seed in range(3)]
+    passes, _ = counted_passes(monkeypatch, Defense(Median()), rounds)
+    assert passes == [("row_norms",)] * 3

@@ -69,7 +69,27 @@ def test_products_with_one_vector():
     np.testing.assert_allclose(vectors.products(matrix, matrix[1]), vectors.gram(matrix)[1], rtol=1e-5, atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n", "d"), [(1, 5), (1, 20_000), (2, 8_192), (7, 8_193), (50, 30_000)])
+def test_norms_and_gram_in_one_pass_have_the_bytes_of_two(n, d, dtype):
+    matrix = random_matrix(n, d).astype(dtype)
+    norms, gram = vectors.norms_and_gram(matrix)
+    assert norms.tobytes() == vectors.row_norms(matrix).tobytes()
+    assert gram.tobytes() == vectors.gram(matrix).tobytes()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_in_one_pass_there_is_no_gram_of_rows_that_are_not_finite_or_of_extreme_size(value):
+    matrix = random_matrix(3, 9_000).astype(np.float32)
+    matrix[1, 5] = value
+    norms, gram = vectors.norms_and_gram(matrix)
+    np.testing.assert_array_equal(norms, vectors.row_norms(matrix))
+    assert gram is None
+
+
 def test_empty_matrices_are_fine():
+    norms, gram = vectors.norms_and_gram(np.zeros((0, 5), np.float32))
+    assert (len(norms), gram) == (0, None)
     assert vectors.gram(np.zeros((0, 5), np.float32)).shape == (0, 0)
     assert vectors.row_norms(np.zeros((3, 0), np.float32)).tolist() == [0, 0, 0]
     assert vectors.products(np.zeros((2, 0)), np.zeros(0)).tolist() == [0, 0]

@@ -114,6 +114,7 @@ class Defense:
         self._blame_majority = blame_majority
         self._progress = DefenseProgress(dimension=dimension)
         self._layout: Layout | None = None  # not part of the state: no later round depends on it
+        self._one_pass = False  # whether the last rule asked for the Gram matrix: intake can take it with the norms
 
     @property
     def reputation(self) -> dict[ClientId, tuple[float, float]]:
@@ -187,7 +188,7 @@ class Defense:
             raise StateError(f"rounds must increase: round {round} after round {progress.last_round}")
         layout = _same_layout(self._layout, updates.layout)
         updates, events = self._only_selected(updates, round)
-        intake = inspect(updates, progress.dimension, progress.dtype)
+        intake = inspect(updates, progress.dimension, progress.dtype, multiply=self._one_pass)
         cohort = Cohort(
             ids=intake.ids,
             matrix=intake.matrix,
@@ -202,7 +203,11 @@ class Defense:
             root_update=updates.root_update,
         )
         with vectors.one_blas_thread():  # matrices of clients are small, and threads of BLAS wait for each other
+            if intake.gram is not None:
+                vars(cohort)["gram"] = intake.gram
             decision = _checked(self.rule(cohort), cohort) if len(cohort) else None
+        useless = bool(intake.malformed) or (self._one_pass and intake.gram is None)
+        self._one_pass = not useless and (self._one_pass or cohort.multiplied)
         self._layout = layout
         self._progress = replace(progress, last_round=int(round))
         if len(cohort):

@@ -252,7 +252,13 @@ class Cohort:
     @cached_property
     def gram(self) -> NDArray[np.float64]:
         """The ``(n, n)`` matrix of inner products, float64."""
+        vars(self)["_multiplied"] = True
         return vectors.gram(self.matrix, self.norms)
+
+    @property
+    def multiplied(self) -> bool:
+        """Whether a pass over the updates was made for ``gram`` alone."""
+        return bool(vars(self).get("_multiplied"))
 
     @cached_property
     def cosines(self) -> NDArray[np.float64]:

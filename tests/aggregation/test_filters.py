@@ -93,7 +93,10 @@ def test_signguard_rejects_by_norm_and_by_signs() -> None:
 
 
 def test_signguard_clusters_as_the_authors_code_does() -> None:
-    """Features and clustering of the authors' code, with scikit-learn, on all coordinates."""
+    """Features and clustering of the authors' code, with scikit-learn, on all coordinates, but from every point.
+
+    The authors begin on a grid (``bin_seeding``), for speed; ``docs/conformance.md`` has what that changes.
+    """
     cluster = pytest.importorskip("sklearn.cluster")
     for seed in range(8):
         rows = attacked(seed, shift=-0.5, d=400)

@@ -78,6 +78,8 @@ class CenteredClip:
     In one step nobody moves the centre by more than radius / n. Judges no client: all are accepted, with
     the factor by which each was clipped as evidence. Its authors clip *worker momenta*; here, as in the
     MAB-RFL paper's comparison, the updates are clipped as they come.
+    Its theorem asks for at most a tenth of malicious clients. ByzFL and FLPoison have an absolute
+    radius, 100 by default; byzpy begins at the mean of the updates, which is not robust.
 
     Parameters
     ----------
@@ -222,8 +224,11 @@ def central_half(squared_distances: NDArray[np.float64]) -> NDArray[np.float64]:
 class GeometricMedian:
     r"""Geometric median, :math:`\arg\min_z \sum_i \lVert z - x_i \rVert` (RFA: Pillutla et al., IEEE TSP 2022).
 
-    Found by the smoothed Weiszfeld algorithm, see :func:`weiszfeld`. Judges no client: all are accepted,
-    with the weight of each in the median as evidence.
+    Found by the smoothed Weiszfeld algorithm, see :func:`weiszfeld`. Needs an honest majority. Judges no client: all
+    are accepted, with the weight of each in the median as evidence.
+
+    Public code often ends before the median is reached: ByzFL, FLPoison and FL-Byzantine-Library after three steps from
+    zero. In Blades 0.0.13 each step multiplies the last weights, and ends at one of the updates.
 
     Parameters
     ----------

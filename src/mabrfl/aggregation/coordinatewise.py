@@ -75,6 +75,7 @@ def mean_around_median(part: Floats, count: int) -> Floats:
 class Median:
     """Coordinate-wise median (Yin et al., ICML 2018): ``g[j] = median of g_1[j], ..., g_n[j]``.
 
+    Needs an honest majority. Of an even number of values it is the mean of the middle two; byzpy takes the lower one.
     Judges no client: all are accepted.
     """
 
@@ -112,8 +113,8 @@ class Meamed(HonestMajority):
 
     .. math:: g[j] = \frac{1}{n - f} \sum_{i \in N_j} x_i[j]
 
-    with :math:`N_j` the n - f clients whose j-th coordinates are nearest to the median of all. Needs n > 2f. Judges no
-    client: all are accepted.
+    with :math:`N_j` the n - f clients whose j-th coordinates are nearest to the median of all. Needs n > 2f. byzpy,
+    which calls it mean of medians, has the lower median of an even number. Judges no client: all are accepted.
 
     Parameters
     ----------

@@ -84,10 +84,12 @@ class MoNNA(HonestMajority):
 
 @dataclass(frozen=True, kw_only=True)
 class Aksel(HonestMajority):
-    """Aksel (Boussetta et al., OPODIS 2020): the mean of the n - f updates nearest to the coordinate-wise median.
+    r"""Aksel (Boussetta et al., OPODIS 2020): the mean of the n - f updates nearest to the coordinate-wise median.
 
-    Needs n > 2f. The f farthest are reported as outliers. Of equal distances the lower index in canonical order counts
-    as the nearer.
+    .. math:: g = \frac{1}{n - f} \sum_{i \in N} x_i, \qquad N: \text{ the n - f least } \lVert x_i - m \rVert
+
+    with m the median of each coordinate. Needs n > 2f. The package krum has the same. The f farthest are reported as
+    outliers. Of equal distances the lower index in canonical order counts as the nearer.
 
     Parameters
     ----------

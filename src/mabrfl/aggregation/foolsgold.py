@@ -54,9 +54,9 @@ class FoolsGold:
 
     Cosines are taken between the *sums of all updates* that clients have sent, see :func:`foolsgold_weights`. The step
     is :math:`\sum_i \alpha_i x_i / \sum_i \alpha_i`: the mean with these weights. (The paper adds the weighted
-    gradients up; for updates of whole epochs that would be n steps in one.) If everybody is alike and all weights are
-    zero, all count the same, and the event ``foolsgold-all-alike`` is recorded. Clients with weight 0 are reported as
-    sybils.
+    gradients up; for updates of whole epochs that would be n steps in one. FLPoison adds up, too, and scales longer
+    updates to length 1.) If everybody is alike and all weights are zero, all count the same, and the event
+    ``foolsgold-all-alike`` is recorded. Clients with weight 0 are reported as sybils.
 
     Conditions: several attackers with one aim, and honest clients with *different* data. With IID data honest clients
     are alike and lose their weight; a single attacker is never found. The paper also weighs coordinates by how much the

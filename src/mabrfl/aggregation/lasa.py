@@ -26,8 +26,8 @@ class LASA:
        distances to the medians of both are below :math:`\lambda_n` and :math:`\lambda_s` standard deviations pass.
     4. The tensor's step is the mean of the clipped (not sparsified) updates of those that pass; of all, if nobody does.
 
-    A client that passes in no tensor is reported as an outlier. Without a layout the whole vector is one tensor. Needs
-    an honest majority.
+    FLPoison filters the updates before it clips them; the authors clip first. A client that passes in no tensor is
+    reported as an outlier. Without a layout the whole vector is one tensor. Needs an honest majority.
 
     Parameters
     ----------

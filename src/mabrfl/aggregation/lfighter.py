@@ -26,8 +26,9 @@ class LFighter:
        clients of the least cosine (0 at most) to the cluster. The cluster with the larger value is averaged: attackers
        are few, or alike.
 
-    It always splits: honest clients are rejected also when nobody attacks. The output layer is the last tensor of the
-    layout with two dimensions or more; its bias is the vector behind it.
+    Needs attackers that are fewer than the honest clients, or more alike. It always splits: honest clients are rejected
+    also when nobody attacks. The output layer is the last tensor of the layout with two dimensions or more; its bias is
+    the vector behind it.
     """
 
     def __call__(self, cohort: Cohort, /) -> Decision:

@@ -144,6 +144,7 @@ class ARC:
     With :math:`k = \lfloor 2 (f/n) (n - f) \rfloor`, the updates longer than the (k + 1)-th longest are scaled to its
     norm. The bound adapts to the round, no honest update is lost, and, unlike a static bound, the robustness that the
     rule behind it guarantees is kept (Theorem 3.2). It is meant for use before NNM and a rule, with f < n / 2.
+    (ByzFL's changes the caller's array.)
 
     Parameters
     ----------

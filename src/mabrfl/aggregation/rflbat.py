@@ -44,7 +44,9 @@ class RFLBAT:
        cluster of one has the value 1.
     3. Within it, step 1 again with :math:`\epsilon_2`. Average what remains.
 
-    Made against backdoors. Honest clients outside the chosen cluster are rejected too, also when nobody attacks.
+    Made against backdoors, whose updates are fewer than the honest ones and alike. In BackFed the components are those
+    of whole models, with the buffers of batch normalisation. Honest clients outside the chosen cluster are rejected
+    too, also when nobody attacks.
 
     Parameters
     ----------

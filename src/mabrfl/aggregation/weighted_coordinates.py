@@ -77,8 +77,10 @@ def weighted_trimmed_mean(part: Floats, weights: NDArray[np.float64], share: flo
 class WeightedMedian:
     """Coordinate-wise median weighted by numbers of examples: half of the *examples* lie on either side.
 
-    With equal numbers it is :class:`~mabrfl.aggregation.Median`. It withstands malicious clients that hold less than
-    half of the weight. Judges no client: all are accepted.
+    With weights :math:`w_i` that sum to one, :math:`g[j]` is the value at which the weights of the clients with smaller
+    j-th coordinates reach 1/2; the mean of two if they reach it exactly. With equal numbers it is
+    :class:`~mabrfl.aggregation.Median`. It withstands malicious clients that hold less than half of the weight. Judges
+    no client: all are accepted.
 
     Parameters
     ----------
@@ -102,7 +104,8 @@ class WeightedMedian:
 class WeightedTrimmedMean(HonestMajority):
     """Coordinate-wise trimmed mean weighted by numbers of examples.
 
-    In each coordinate a share f / n of the *weight* is cut off at either end. With equal numbers it is
+    In each coordinate a share f / n of the *weight* is cut off at either end, a client on the border loses a part of
+    its weight, and the rest is averaged. No other library of ``docs/peers.md`` has it. With equal numbers it is
     :class:`~mabrfl.aggregation.TrimmedMean`. It withstands malicious clients that hold no more than that share. Judges
     no client: all are accepted.
 

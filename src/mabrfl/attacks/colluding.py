@@ -149,6 +149,9 @@ class IPM(Attack):
 
     .. math:: \tilde g = - \varepsilon \, \frac{1}{b} \sum_{i} g_i
 
+    With epsilon = 1 it is what ByzFL and krum call sign flip. Defaults elsewhere: 2 (ByzFL), 1 (byzpy), 0.5 (Blades),
+    0.1 (FLPoison).
+
     Parameters
     ----------
     epsilon

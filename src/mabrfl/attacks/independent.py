@@ -21,6 +21,9 @@ class SignFlip(Attack):
 
     .. math:: \tilde g_k = - s \, g_k
 
+    FLPoison and byzpy have the same. ByzFL and krum send the reversed *mean* of the honest updates:
+    :class:`~mabrfl.attacks.IPM` with epsilon = 1.
+
     Parameters
     ----------
     scale

@@ -26,7 +26,8 @@ from mabrfl.vectors.disk_rows import copy_on_disk
 class Intake:
     """The well-formed updates in canonical order of their ids, and why the others are not.
 
-    ``silent`` are those of the malformed that sent nothing but zeros, or next to nothing: not to be blamed.
+    ``silent`` are those of the malformed that sent nothing but zeros, or next to nothing: not to be blamed. ``gram``
+    is the Gram matrix, if it was asked for and all updates are well-formed.
     """
 
     ids: tuple[ClientId, ...]
@@ -35,9 +36,12 @@ class Intake:
     num_examples: NDArray[np.float64]
     malformed: dict[ClientId, str]
     silent: frozenset[ClientId] = frozenset()
+    gram: NDArray[np.float64] | None = None
 
 
-def inspect(updates: Updates, dimension: int | None = None, dtype: np.dtype[Any] | None = None) -> Intake:
+def inspect(
+    updates: Updates, dimension: int | None = None, dtype: np.dtype[Any] | None = None, *, multiply: bool = False
+) -> Intake:
     """Separate well-formed updates from malformed ones.
 
     An update is malformed if its id was used twice, it is no flat array of floating-point numbers of
@@ -54,6 +58,8 @@ def inspect(updates: Updates, dimension: int | None = None, dtype: np.dtype[Any]
     dtype
         The server's precision, to which everything is converted before it is judged; if unknown, that of
         a whole matrix, and single precision for rows that came one by one. So no client can choose it.
+    multiply
+        Whether the Gram matrix is taken in the same pass.
     """
     malformed = {client: "id sent twice" for client, times in Counter(updates.ids).items() if times > 1}
     counts = _counts(updates, malformed)
@@ -65,9 +71,18 @@ def inspect(updates: Updates, dimension: int | None = None, dtype: np.dtype[Any]
         rows, width = _one_by_one(updates, expected, dtype, malformed)
     position = {client: k for k, client in enumerate(updates.ids)}
     empty: Floats = np.zeros((0, width if expected is None else expected), dtype=dtype or np.float32)
-    matrix, norms, ids, silent = _finite(rows, position, empty, malformed)
-    examples = counts[[position[client] for client in ids]] if ids else np.zeros(0)
-    return Intake(tuple(ids), matrix, norms, examples, malformed, silent)
+    kept = [client for client in canonical(position) if client not in malformed]
+    matrix = _take(rows, [position[client] for client in kept], empty)
+    norms, gram = vectors.norms_and_gram(matrix) if multiply else (vectors.row_norms(matrix), None)
+    bad = [k for k in range(len(kept)) if not _usable(float(norms[k]), matrix.dtype)]
+    silent = frozenset(kept[k] for k in bad if norms[k] < 1)
+    if bad:
+        malformed.update({kept[k]: _explain(float(norms[k])) for k in bad})
+        kept = [client for client in kept if client not in malformed]
+        matrix = _take(rows, [position[client] for client in kept], empty)
+        norms, gram = vectors.row_norms(matrix), None
+    examples = counts[[position[client] for client in kept]] if kept else np.zeros(0)
+    return Intake(tuple(kept), matrix, norms, examples, malformed, silent, gram)
 
 
 _MATRIX = 2
@@ -141,24 +156,6 @@ def _as_row(row: Any) -> NDArray[Any] | None:
     except Exception:  # noqa: BLE001 (a hostile object may raise anything, and must cost its sender alone)
         return None
     return array if array.ndim == 1 and array.dtype.kind == "f" else None
-
-
-def _finite(
-    rows: Sequence[Floats] | Floats, position: dict[ClientId, int], empty: Floats, malformed: dict[ClientId, str]
-) -> tuple[Floats, NDArray[np.float64], list[ClientId], frozenset[ClientId]]:
-    """Drop rows without a usable norm; return the rest in canonical order, their norms, and who sent nothing."""
-    kept = [client for client in canonical(position) if client not in malformed]
-    matrix = _take(rows, [position[client] for client in kept], empty)
-    norms = vectors.row_norms(matrix)
-    bad = [k for k in range(len(kept)) if not _usable(float(norms[k]), matrix.dtype)]
-    if not bad:
-        return matrix, norms, kept, frozenset()
-    for k in bad:
-        malformed[kept[k]] = _explain(float(norms[k]))
-    silent = frozenset(kept[k] for k in bad if norms[k] < 1)
-    kept = [client for client in kept if client not in malformed]
-    matrix = _take(rows, [position[client] for client in kept], empty)
-    return matrix, vectors.row_norms(matrix), kept, silent
 
 
 def _take(rows: Sequence[Floats] | Floats, order: list[int], empty: Floats) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -29,14 +29,19 @@ def row_norms(matrix: Floats) -> NDArray[np.float64]:
     """
     if matrix.shape[0] == 0 or matrix.shape[1] == 0:
         return np.zeros(matrix.shape[0])
+    return _total_norms(matrix, each_slice(matrix.shape[1], lambda columns: _squares(matrix[:, columns])))
 
-    def visit(columns: slice) -> NDArray[np.float64]:
-        part = matrix[:, columns]
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            return np.asarray(np.einsum("ij,ij->i", part, part), dtype=np.float64)
 
+def _squares(part: Floats) -> NDArray[np.float64]:
+    """Return the squared norm of each row of one slice."""
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        return np.asarray(np.einsum("ij,ij->i", part, part), dtype=np.float64)
+
+
+def _total_norms(matrix: Floats, squares: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Add up the slices' squares; measure rows again for which they are too large or too small."""
     with np.errstate(invalid="ignore"):
-        norms = np.asarray(np.sqrt(np.sum(each_slice(matrix.shape[1], visit), axis=0)))
+        norms = np.asarray(np.sqrt(np.sum(squares, axis=0)))
     low, high = _SAFE_NORMS
     for row in np.flatnonzero(~((norms > low) & (norms < high))):
         norms[row] = _exact_norm(matrix[row])
@@ -74,6 +79,37 @@ def gram(
     chosen = slice(None) if rows is None else rows
     products = visit_slices(matrix.shape[1], lambda columns: slice_product(matrix[chosen, columns], exponents))
     return total_gram(products, len(norms), exponents)
+
+
+def norms_and_gram(matrix: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Return :func:`row_norms` and :func:`gram` in one pass: a slice is still in the cache when it is needed again.
+
+    The Gram matrix is None if a row is not finite, or of extreme size.
+
+    Examples
+    --------
+    >>> norms_and_gram(np.array([[3.0, 4.0], [0.0, 2.0]]))
+    (array([5., 2.]), array([[25.,  8.],
+           [ 8.,  4.]]))
+    """
+    if matrix.shape[0] == 0 or matrix.shape[1] == 0:
+        return row_norms(matrix), None
+    squares: list[NDArray[np.float64]] = []
+
+    def visit(columns: slice) -> tuple[NDArray[np.float64], Floats]:
+        part = matrix[:, columns]
+        with np.errstate(all="ignore"):
+            return _squares(part), slice_product(part, None)
+
+    def products() -> Iterator[Floats]:
+        for some, product in visit_slices(matrix.shape[1], visit):
+            squares.append(some)
+            yield product
+
+    with np.errstate(all="ignore"):
+        total = total_gram(products(), len(matrix), None)
+    norms = _total_norms(matrix, squares)
+    return norms, total if is_ordinary(norms) else None
 
 
 def difference_gram(matrix: Floats, row: int) -> NDArray[np.float64]:
