@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from mabrfl.vectors.pairs import row_blocks, symmetrise
+from mabrfl.vectors.pairs import row_blocks
 from mabrfl.vectors.slices import Floats, each_slice, one_blas_thread, visit_slices
 
 _SAFE_NORMS = (1e-12, 1e12)
@@ -215,12 +215,14 @@ def label_residual_gram(
         toward = (weights @ mean).astype(np.float64).reshape(biases.shape) / norms[:, None]
         cross = toward @ biases.T
         length = float(mean.astype(np.float64) @ mean)
-        result, labels = gram(part), biases @ biases.T
+        result = gram(part)
         for some in row_blocks(*result.shape):
             result[some] /= np.outer(norms[some], norms)
             result[some] -= cross[some]
             result[some] -= cross.T[some]
-            result[some] += labels[some] * length
+        labels = np.matmul(biases, biases.T, out=cross)  # at thousands of clients, a fresh matrix takes longer than this
+        labels *= length
+        result += labels
         return result
 
 
@@ -261,7 +263,7 @@ class _Total:
         total = self._whole()
         if exponents is not None:
             total = np.ldexp(total, exponents[:, None] + exponents[None, :])
-        return symmetrise(total)
+        return total
 
     def _whole(self) -> NDArray[np.float64]:
         if self._single:

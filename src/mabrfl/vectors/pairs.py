@@ -20,7 +20,7 @@ _BLOCK = 1 << 16
 """Numbers in a block of rows."""
 _CANCELS = 2.0**13
 """Units of rounding below which the squared distance of two rows, as a share of their squares, has lost its digits."""
-_TILE = 256
+_TILE = 64
 """Rows and columns of a square tile."""
 
 
@@ -141,7 +141,7 @@ def row_sums(matrix: Matrix, members: Indices | None = None) -> Vector:
         return np.asarray(matrix.sum(axis=1))
     sums = np.empty(len(members))
     for rows in row_blocks(len(members), len(members)):
-        sums[rows] = matrix[members[rows, None], members].sum(axis=1)
+        sums[rows] = matrix[members[rows]].take(members, axis=1).sum(axis=1)
     return sums
 
 
