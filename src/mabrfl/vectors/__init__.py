@@ -13,7 +13,7 @@ order of the slices, so that the result is the same, bit for bit, for any number
 from mabrfl.vectors.columns import coordinatewise, magnitude_thresholds, sign_agreement, sparse_statistics
 from mabrfl.vectors.inner_products import block_grams, difference_gram, gram, label_residual_gram, products, row_norms
 from mabrfl.vectors.pairs import cosines, row_nearly_all_share, squared_distances
-from mabrfl.vectors.slices import SLICE, Floats, each_slice, one_blas_thread
+from mabrfl.vectors.slices import SLICE, Floats, each_slice, one_blas_thread, wide
 from mabrfl.vectors.sums import combine, fold, fold_scaled, mix
 
 __all__ = [
@@ -38,4 +38,5 @@ __all__ = [
     "sign_agreement",
     "sparse_statistics",
     "squared_distances",
+    "wide",
 ]

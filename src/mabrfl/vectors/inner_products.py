@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl.vectors.pairs import row_blocks
-from mabrfl.vectors.slices import Floats, each_slice, one_blas_thread, visit_slices
+from mabrfl.vectors.slices import Floats, each_slice, one_blas_thread, visit_slices, wide
 
 _SAFE_NORMS = (1e-12, 1e12)
 """Rows whose norms lie in here can be multiplied in float32 without overflow or underflow."""
@@ -72,7 +72,7 @@ def gram(
         norms = row_norms(matrix if rows is None else matrix[rows])
     exponents = None if is_ordinary(norms) else np.frexp(norms)[1]
     chosen = slice(None) if rows is None else rows
-    products = visit_slices(matrix.shape[1], lambda columns: slice_product(matrix[chosen, columns], exponents))
+    products = visit_slices(matrix.shape[1], lambda columns: slice_product(wide(matrix[chosen, columns]), exponents))
     return total_gram(products, len(norms), exponents)
 
 
@@ -135,7 +135,7 @@ def block_grams(
         return [k for k, block in enumerate(blocks) if any(part.start <= start < part.stop for part in block)]
 
     def visit(columns: slice) -> tuple[Floats, list[tuple[int, Floats]]]:
-        part = matrix[chosen, columns]
+        part = wide(matrix[chosen, columns])
         whole = slice_product(part, exponents)
         cuts = bounds[bisect_right(bounds, columns.start) : bisect_left(bounds, columns.stop)]
         if not cuts:
@@ -205,8 +205,8 @@ def label_residual_gram(
            [-1. , -0.9,  1. ]])
     """
     chosen = slice(None) if rows is None else rows
-    part = matrix[chosen, weight]
-    precision = matrix.dtype if is_ordinary(norms) else np.dtype(np.float64)
+    part = wide(matrix[chosen, weight])
+    precision = part.dtype if is_ordinary(norms) else np.dtype(np.float64)
     biases = matrix[chosen, bias] / norms[:, None]
     total = max(float(np.sum(biases**2)), np.finfo(np.float64).tiny)
     with one_blas_thread():
@@ -220,7 +220,9 @@ def label_residual_gram(
             result[some] /= np.outer(norms[some], norms)
             result[some] -= cross[some]
             result[some] -= cross.T[some]
-        labels = np.matmul(biases, biases.T, out=cross)  # at thousands of clients, a fresh matrix takes longer than this
+        labels = np.matmul(
+            biases, biases.T, out=cross
+        )  # at thousands of clients, a fresh matrix takes longer than this
         labels *= length
         result += labels
         return result

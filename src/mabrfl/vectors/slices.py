@@ -36,6 +36,11 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def wide(part: Floats) -> Floats:
+    """Return numbers in the precision in which they are computed with: single, if they are kept in half precision."""
+    return part.astype(np.float32) if part.dtype == np.float16 else part
+
+
 def each_slice(width: int, visit: Callable[[slice], T], *, threads: int | None = None) -> list[T]:
     """Call ``visit`` with each slice of ``range(width)``; return the results in order of the slices."""
     return list(visit_slices(width, visit, threads=threads))

@@ -8,27 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl.vectors.inner_products import is_ordinary, slice_product, total_gram
-from mabrfl.vectors.slices import Floats, each_slice, visit_slices
+from mabrfl.vectors.slices import Floats, each_slice, visit_slices, wide
 
 _SAFE_WEIGHTS = (1e-30, 1e30)
 """Weights in here fit into float32."""
 
 
 def combine(weights: NDArray[Any], matrix: Floats) -> Floats:
-    """Return the weighted sum of rows, ``w @ X``, in the rows' own precision.
+    """Return the weighted sum of rows, ``w @ X``, in the rows' own precision; in single precision if that is half.
 
     Rows of weight zero are not read at all.
     """
     used = np.flatnonzero(weights)
     exact = np.asarray(weights, dtype=np.float64)[used]
-    step = np.zeros(matrix.shape[1], dtype=matrix.dtype)
+    step = np.zeros(matrix.shape[1], dtype=np.result_type(matrix.dtype, np.float32))
     everything = len(used) == matrix.shape[0]
     low, high = _SAFE_WEIGHTS
     ordinary = bool(np.all((np.abs(exact) > low) & (np.abs(exact) < high)))
-    scale = exact.astype(matrix.dtype) if ordinary else exact
+    scale = exact.astype(step.dtype) if ordinary else exact
 
     def visit(columns: slice) -> None:
-        part = matrix[:, columns] if everything else matrix[used, columns]
+        part = wide(matrix[:, columns] if everything else matrix[used, columns])
         if ordinary:
             np.matmul(scale, part, out=step[columns])
         else:  # a weight beyond the rows' precision belongs to a row just as far on the other side
@@ -120,15 +120,16 @@ def fold_scaled(
     decay: NDArray[np.float64],
     gain: NDArray[np.float64],
 ) -> None:
-    """Set ``memory[rows] = gain * updates + decay * memory[rows]`` in place.
+    """Set ``memory[rows] = gain * updates + decay * memory[rows]`` in place, at least in single precision.
 
     Gains that single precision cannot hold belong to updates of extreme size: those are multiplied in
     double precision, so that the product, which is of ordinary size, is right.
     """
     low, high = _SAFE_WEIGHTS
     ordinary = bool(np.all((gain > low) & (gain < high)))
-    factor = decay.astype(memory.dtype)[:, None]
-    scale = (gain.astype(memory.dtype) if ordinary else gain)[:, None]
+    precision = np.result_type(memory.dtype, np.float32)
+    factor = decay.astype(precision)[:, None]
+    scale = (gain.astype(precision) if ordinary else gain)[:, None]
 
     def visit(columns: slice) -> None:
         memory[rows, columns] = scale * updates[:, columns] + factor * memory[rows, columns]
