@@ -61,6 +61,8 @@ class MabRfl(Defense):
     True
     """
 
+    rule: MabRflRule | HardenedRule
+
     def __init__(
         self,
         preset: str = DEFAULT_PRESET,
