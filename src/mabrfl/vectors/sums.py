@@ -94,12 +94,11 @@ def fold(
     everything = len(take) == updates.shape[0]
     exponents = None if is_ordinary(bounds) else np.frexp(bounds)[1]
 
-    consecutive = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
-    span = slice(rows[0], rows[0] + len(rows)) if consecutive else slice(0)
+    span = _span(rows)
 
     def visit(columns: slice) -> Floats:
         part = updates[:, columns] if everything else updates[take, columns]
-        if consecutive:  # a view instead of two copies
+        if span is not None:  # a view instead of two copies
             kept = memory[span, columns]
             np.multiply(kept, factor, out=kept)
             np.add(kept, part, out=kept)
@@ -110,6 +109,12 @@ def fold(
         return slice_product(part, exponents)
 
     return total_gram(visit_slices(memory.shape[1], visit), len(rows), exponents)
+
+
+def _span(rows: NDArray[np.intp]) -> slice | None:
+    """Return the slice that takes these rows, if there is one."""
+    consecutive = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
+    return slice(int(rows[0]), int(rows[0]) + len(rows)) if consecutive else None
 
 
 def fold_scaled(
@@ -131,7 +136,15 @@ def fold_scaled(
     factor = decay.astype(precision)[:, None]
     scale = (gain.astype(precision) if ordinary else gain)[:, None]
 
+    span = _span(rows)
+
     def visit(columns: slice) -> None:
-        memory[rows, columns] = scale * updates[:, columns] + factor * memory[rows, columns]
+        part = scale * updates[:, columns]
+        if span is None or precision != memory.dtype:
+            memory[rows, columns] = part + factor * memory[rows, columns]
+        else:  # a view instead of two copies
+            kept = memory[span, columns]
+            kept *= factor
+            kept += part
 
     each_slice(memory.shape[1], visit)
