@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class MomentumMemory:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
+        self._lent = False
         self._row: dict[ClientId, int] = {}
         self._matrix: Floats = np.zeros((0, 0), dtype=np.float32)
         self._norms = np.zeros(0)
@@ -231,12 +233,21 @@ class MomentumMemory:
         for ours, theirs in zip((self._matrix, self._norms, self._scales, self._computed), saved, strict=True):
             ours[rows[mask]] = theirs[mask]
 
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Return a context in which :meth:`state_dict` copies no rows: it must be used before the next round."""
+        self._lent = True
+        try:
+            yield
+        finally:
+            self._lent = False
+
     def state_dict(self) -> dict[str, Any]:
         """Return the memory as plain lists and arrays."""
         used = len(self._row)
         return {
             "ids": list(self._row),
-            "momenta": self._copied(range(used)),
+            "momenta": self.matrix[:used] if self._lent else self._copied(range(used)),
             "norms": self._norms[:used].copy(),
             "scales": self._scales[:used].copy(),
             "computed": self._computed[:used].copy(),
