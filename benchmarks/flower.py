@@ -96,9 +96,9 @@ def strategies(folder: Path) -> dict[str, Callable[[], Strategy]]:
         "fedavg": lambda: RobustStrategy("fedavg", **shared),
         "krum": lambda: RobustStrategy("krum", num_malicious_nodes=ATTACKERS, **shared),
         "mab-rfl": lambda: MabRflStrategy(**shared),
-        "mab-rfl, no momenta": lambda: MabRflStrategy(momenta=False, **shared),
+        "mab-rfl, no momenta": lambda: MabRflStrategy(momenta="none", **shared),
         "mab-rfl, state saved": lambda: MabRflStrategy(state_dir=folder / "kept", **shared),
-        "the same, no momenta": lambda: MabRflStrategy(state_dir=folder / "light", momenta=False, **shared),
+        "the same, no momenta": lambda: MabRflStrategy(state_dir=folder / "light", momenta="none", **shared),
     }
 
 

@@ -60,8 +60,10 @@ def compare(
     suspicion: float,
     smallest: int = 2,
     members: NDArray[np.intp] | None = None,
+    several: bool = False,
 ) -> Compared:
     """Look for the group with less than half of the mass that differs most from the others."""
+    assert not several
     who = np.arange(len(cosines)) if members is None else members
     cosines, mass, n = among(cosines, members), mass[who], len(who)
     if n < groups._FEWEST_FOR_GROUPS:

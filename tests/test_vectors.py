@@ -1,3 +1,5 @@
+import threading
+
 import numpy as np
 import pytest
 
@@ -129,3 +131,30 @@ def test_the_grams_of_blocks_of_some_rows_are_those_of_these_rows_alone():
     assert gram.tobytes() == whole.tobytes() == vectors.gram(matrix, rows=rows).tobytes()
     for share, part in zip(shares, parts, strict=True):
         assert share.tobytes() == part.tobytes()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e35])
+def test_momenta_folded_in_place_are_those_folded_in_copies(size):
+    rng = np.random.default_rng(3)
+    memory, updates = (rng.normal(size=(6, 20_000)).astype(np.float32) for _ in range(2))
+    updates *= np.float32(size)
+    settings = {"decay": rng.random(4), "gain": rng.random(4) / size}
+    rows = np.array([1, 2, 3, 4])
+    once, again = memory.copy(), memory.copy()
+    vectors.fold_scaled(once, rows, updates[:4], **settings)
+    order = np.array([2, 0, 3, 1])
+    shuffled = {name: values[order] for name, values in settings.items()}
+    vectors.fold_scaled(again, rows[order], updates[:4][order], **shuffled)
+    assert once.tobytes() == again.tobytes()
+    assert np.array_equal(once[[0, 5]], memory[[0, 5]])
+
+
+def test_threads_are_started_only_for_work_that_is_worth_it(monkeypatch):
+    used = []
+    monkeypatch.setattr(vectors.slices, "_cores", lambda: 2)
+    for worth in (0.0, 1e9):
+        monkeypatch.setattr(vectors.slices, "_WORTH_THREADS", worth)
+        names = vectors.each_slice(5 * vectors.SLICE, lambda columns: (columns.start, threading.current_thread().name))
+        assert [start for start, _ in names] == [k * vectors.SLICE for k in range(5)]
+        used.append({name for _, name in names[1:]} == {threading.main_thread().name})
+    assert used == [False, True]

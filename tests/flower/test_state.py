@@ -11,18 +11,18 @@ from flwr.app import MetricRecord
 
 from flower_faults import skip_waiting
 from flower_grid import MemoryGrid, evaluating, honest, key_name, model, round_in
-from mabrfl.errors import OutputError, StateError
+from mabrfl.errors import ConfigError, OutputError, StateError
 from mabrfl.flower import MabRflStrategy, RobustStrategy
 from mabrfl.flower.state_folder import StateFolder
 from mabrfl.recording.audit import read_audit, valid_rows, verify
 from mabrfl.recording.checkpoint import newest_document
 
 NODES = range(1, 9)
+SETTINGS = {"fraction_evaluate": 0.0, "seed": 4, "min_available_nodes": 8}
 
 
 def strategy(folder, **arguments):
-    settings = {"fraction_evaluate": 0.0, "seed": 4, "min_available_nodes": 8, "state_dir": folder, **arguments}
-    return MabRflStrategy("paper", **settings)
+    return MabRflStrategy("paper", **{**SETTINGS, "state_dir": folder, **arguments})
 
 
 def run(folder, rounds, nodes=None, **arguments):
@@ -46,6 +46,47 @@ def test_a_restarted_server_goes_on_as_if_it_had_never_stopped(tmp_path):
     assert same(resumed.defense.state_dict(), whole.defense.state_dict())
     assert list(result.train_metrics_clientapp) == [1, 2, 3, 4, 5, 6]
     assert result.train_metrics_clientapp == final.train_metrics_clientapp
+
+
+@pytest.mark.parametrize("preset", ["hardened", "paper"])
+def test_momenta_on_disk_are_those_in_memory_to_the_bit_also_after_a_restart_or_a_move(tmp_path, preset):
+    def part(name, rounds, **arguments):
+        made = MabRflStrategy(preset, **{**SETTINGS, "state_dir": tmp_path / name, **arguments})
+        result = made.start(MemoryGrid({k: honest(k) for k in NODES}), model(), num_rounds=rounds, timeout=600)
+        return made.defense.state_dict(), result
+
+    expected, final = part("memory", 6)
+    part("disk", 2, momenta="disk")
+    part("disk", 3, momenta="disk")
+    (tmp_path / "disk").rename(tmp_path / "moved")
+    part("moved", 4, momenta="memory")  # where they are is no setting: nothing has to be accepted
+    state, result = part("moved", 6, momenta="disk")
+    assert isinstance(state["rule"]["momenta"], np.memmap)
+    assert same(state, expected)
+    assert all(np.array_equal(result.arrays[key].numpy(), final.arrays[key].numpy()) for key in final.arrays)
+    assert decisions(tmp_path / "moved" / "audit.jsonl") == decisions(tmp_path / "memory" / "audit.jsonl")
+    names = [{path.name for path in (tmp_path / name).iterdir()} for name in ("moved", "memory")]
+    assert names[0] == names[1]
+
+
+def test_half_momenta_survive_a_restart_and_are_another_setting(tmp_path):
+    whole, final = run(tmp_path / "whole", 4, momenta="half")
+    run(tmp_path / "parts", 2, momenta="half")
+    with pytest.raises(StateError, match="belongs to another configuration"):
+        run(tmp_path / "parts", 4)
+    resumed, result = run(tmp_path / "parts", 4, momenta="half")
+    assert resumed.defense.state_dict()["rule"]["momenta"].dtype == np.float16
+    assert same(resumed.defense.state_dict(), whole.defense.state_dict())
+    assert all(np.array_equal(result.arrays[key].numpy(), final.arrays[key].numpy()) for key in final.arrays)
+
+
+def test_momenta_on_disk_need_a_folder_and_momenta_a_place_that_exists():
+    with pytest.raises(ConfigError, match="give a state_dir as well"):
+        MabRflStrategy(momenta="disk")
+    with pytest.raises(ConfigError, match="momenta has no variant 'disc'; did you mean 'disk'"):
+        MabRflStrategy(momenta="disc")
+    with pytest.raises(ConfigError, match="momenta 'none' means memory=0; got memory="):
+        MabRflStrategy(momenta="none", memory=0.5)
 
 
 def test_a_run_that_is_complete_is_not_run_again(tmp_path):

@@ -12,6 +12,7 @@ import random
 import shutil
 import warnings
 from collections.abc import Callable
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,19 @@ def test_a_state_comes_back_as_it_was_to_the_bit_and_the_type(tmp_path: Path) ->
     assert_equal(found.state, STATE)
     assert found.state is not None
     found.state["weights"][0] = 5.0  # whoever gets it may write to it
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files are mapped on POSIX systems only")
+def test_arrays_are_mapped_and_not_read_and_what_is_written_to_them_stays_private(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "c", 3)
+    before = (folder / "round-0000003.safetensors").read_bytes()
+    found = loaded(folder)
+    assert found.state is not None
+    buffer = found.state["weights"].base
+    while not isinstance(buffer, mmap):
+        buffer = buffer.base if isinstance(buffer, np.ndarray) else buffer.obj
+    found.state["weights"][0] = 5.0
+    assert (folder / "round-0000003.safetensors").read_bytes() == before
 
 
 def test_the_arrays_are_an_ordinary_safetensors_file(tmp_path: Path) -> None:

@@ -17,7 +17,23 @@ from mabrfl.updates import Cohort, Decision, Floats
 
 def _sorted_columns(part: Floats) -> Floats:
     """Return ``(width, n)``: the values of each column of ``(n, width)``, ascending."""
-    return np.sort(np.ascontiguousarray(part.T), axis=1)
+    ordered = _columns(part)
+    ordered.sort(axis=1)
+    return ordered
+
+
+def _columns(part: Floats) -> Floats:
+    """Return a copy of ``part.T`` whose values lie side by side.
+
+    Pairs of rows are interleaved first. Then half as many pieces, each twice as large, change places, which takes half
+    the time.
+    """
+    n, width = part.shape
+    pairs = np.empty(((n + 1) // 2, width, 2), dtype=part.dtype)
+    pairs[:, :, 0] = part[0::2]
+    pairs[: n // 2, :, 1] = part[1::2]
+    pieces = pairs.view(np.dtype((np.void, 2 * part.itemsize)))[:, :, 0]
+    return np.ascontiguousarray(pieces.T).view(part.dtype)[:, :n]
 
 
 def median(part: Floats) -> Floats:

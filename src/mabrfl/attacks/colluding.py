@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from mabrfl import vectors
-from mabrfl.attacks._statistics import bounded, column_mean, column_std, everyone_sends, finite_benign, take
+from mabrfl.attacks._statistics import column_std, everyone_sends, of_finite_rows, of_rows
 from mabrfl.attacks.base import Attack
 from mabrfl.attacks.view import AttackerView, Knowledge, Observes
 from mabrfl.checks import check_choice, check_positive
@@ -123,16 +124,17 @@ class LIE(Attack):
     def __call__(self, view: AttackerView, /) -> Floats | None:
         """Return the shifted mean, once per attacker."""
         factor = self.factor(view)
-        rows = view.own_updates if self.statistics == "own" else take(view.benign, finite_benign(view)[0])
-        if factor is None or rows is None or len(rows) == 0:
+        own = self.statistics == "own"
+        rows = view.own_updates if own else view.benign
+        if factor is None or rows is None:
             return None
         shift = self.sign * factor
 
-        def shifted(part: Floats) -> Floats:
-            mean = column_mean(part)
-            return bounded(mean + shift * column_std(part, self.ddof, mean), part.dtype)
+        def rule(part: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
+            return mean + shift * column_std(part, self.ddof, mean)
 
-        return everyone_sends(vectors.coordinatewise(rows, shifted), view)
+        shifted = of_rows(rows, rule) if own else of_finite_rows(rows, rule)
+        return None if shifted is None else everyone_sends(shifted, view)
 
     def factor(self, view: AttackerView) -> float | None:
         """Return z for this round; None if it is undefined."""
@@ -174,8 +176,5 @@ class IPM(Attack):
 
     def __call__(self, view: AttackerView, /) -> Floats | None:
         """Return the reversed mean, once per attacker; None without a benign update."""
-        rows = take(view.benign, finite_benign(view)[0])
-        if len(rows) == 0:
-            return None
-        reverse = vectors.coordinatewise(rows, lambda part: bounded(-self.epsilon * column_mean(part), part.dtype))
-        return everyone_sends(reverse, view)
+        reverse = of_finite_rows(view.benign, lambda _, mean: -self.epsilon * mean)
+        return None if reverse is None else everyone_sends(reverse, view)

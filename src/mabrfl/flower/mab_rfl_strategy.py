@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
+from mabrfl.checks import check_choice
 from mabrfl.errors import ConfigError
 from mabrfl.flower.client_evaluation import AggregateMetrics
 from mabrfl.flower.node_identity import Identify, by_public_key
 from mabrfl.flower.strategy import RobustStrategy
 from mabrfl.global_model import BUFFER_SUFFIXES
+from mabrfl.mab.method import MabRfl, Momenta
 from mabrfl.mab.presets import DEFAULT_PRESET, memory_option
 from mabrfl.protocols import Selector
 
@@ -23,9 +25,11 @@ class MabRflStrategy(RobustStrategy):
     preset
         See :class:`mabrfl.MabRfl`; the library's default if left out.
     momenta
-        False stores no momentum of any client (``memory=0``; ``history=0`` in the presets ``paper`` and
-        ``reference``): the server then needs 4 d bytes less for every client ever seen, and judges each
-        update by the present round only.
+        Where past updates are kept, 4 d bytes for every client ever seen: in ``"memory"``; on ``"disk"``, in a file
+        without a name in ``state_dir`` (the same results, bit for bit); in memory in ``"half"`` precision, 2 d bytes;
+        or ``"none"``: each update is judged by the present round only (``memory=0``; ``history=0`` in the presets
+        ``paper`` and ``reference``). True is ``"memory"``, False is ``"none"``. A folder can change between memory
+        and disk; any other change is one of settings.
     selector
         A selector in place of the method's own.
     dataset, seed, fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes
@@ -44,7 +48,7 @@ class MabRflStrategy(RobustStrategy):
         self,
         preset: str | None = None,
         *,
-        momenta: bool = True,
+        momenta: Momenta | bool = "memory",
         selector: str | Selector | None = None,
         dataset: str | None = None,
         seed: int = 0,
@@ -73,11 +77,17 @@ class MabRflStrategy(RobustStrategy):
         buffer_suffixes: Sequence[str] = BUFFER_SUFFIXES,
         **options: Any,
     ) -> None:
-        if not momenta:
+        kept = ("memory" if momenta else "none") if isinstance(momenta, bool) else momenta
+        check_choice("momenta", kept, get_args(Momenta))
+        if kept == "none":
             name = memory_option(preset or DEFAULT_PRESET)
             if options.get(name):
-                raise ConfigError(f"momenta=False means {name}=0; got {name}={options[name]}")
+                raise ConfigError(f"momenta {momenta!r} means {name}=0; got {name}={options[name]}")
             options = {**options, name: 0.0}
+        elif kept == "half":
+            options = {**options, "momenta": kept}
+        elif kept == "disk" and state_dir is None:
+            raise ConfigError("momenta 'disk' are in the state folder: give a state_dir as well")
         super().__init__(
             "mab-rfl",
             selector,
@@ -109,3 +119,5 @@ class MabRflStrategy(RobustStrategy):
             identify=identify,
             buffer_suffixes=buffer_suffixes,
         )
+        if kept == "disk":  # after the defense was described: where they are is no setting that results depend on
+            cast("MabRfl", self.defense).rule.momenta.folder = self.state_dir

@@ -13,6 +13,8 @@ from mabrfl.flower.problems import MalformedReply, Problem
 from mabrfl.flower.schema import ModelSchema
 from mabrfl.updates import Floats
 
+_FIRST = 1000
+"""So many weights are looked at first."""
 ZEROS = 1e-6
 """Weights shorter than this share of the server's own are no model."""
 MOST_EXAMPLES = 2**53
@@ -69,8 +71,7 @@ class ReplyChecker:
             examples = num_examples(content, self.weighted_by_key)
             weights: Floats = np.empty(self.schema.dimension, self.schema.dtype) if into is None else into
             buffers = self.schema.read(arrays, weights)
-            # The first weights alone are mostly long enough.
-            if _norm(weights[: vectors.SLICE]) <= self.shortest and (norm := _norm(weights)) <= self.shortest:
+            if not self._long_enough(weights[:_FIRST]) and (norm := _norm(weights)) <= self.shortest:
                 raise MalformedReply("zero", f"all weights are zero, or next to it: their norm is {norm:.3g}")
         except MalformedReply as malformed:
             return malformed.problem
@@ -79,6 +80,11 @@ class ReplyChecker:
         except Exception as error:  # noqa: BLE001 (a hostile reply may raise anything, and only its sender must pay)
             return Problem("encoding", f"{type(error).__name__}: {error}", blamed=True)
         return CheckedReply(weights, buffers, examples, without_arrays(content))
+
+    def _long_enough(self, some: Floats) -> bool:
+        """Whether some of the weights, which are finite, show that all of them are no zeros: they mostly do."""
+        with np.errstate(over="ignore"):
+            return float(some @ some) > 2 * max(self.shortest, 0.0) ** 2
 
 
 def _norm(vector: Floats) -> float:

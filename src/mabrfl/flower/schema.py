@@ -54,6 +54,11 @@ class ArraySpec:
         return self.size * self.dtype.itemsize
 
     @cached_property
+    def type_name(self) -> str:
+        """The name of its type, as records declare it."""
+        return str(self.dtype)
+
+    @cached_property
     def header(self) -> bytes:
         """The header that NumPy writes for it: a payload that begins with it needs no parsing."""
         file = io.BytesIO()
@@ -162,9 +167,9 @@ class ModelSchema:
                 raise MalformedReply(
                     "encoding", f"array '{part.key}' is encoded as {array.stype!r:.80}, not {_NUMPY!r}"
                 )
-            if array.dtype != str(part.dtype):
+            if array.dtype != part.type_name:
                 raise MalformedReply(
-                    "dtype", f"array '{part.key}' declares {array.dtype!r:.80}, not {str(part.dtype)!r}"
+                    "dtype", f"array '{part.key}' declares {array.dtype!r:.80}, not {part.type_name!r}"
                 )
             if tuple(array.shape) != part.shape:
                 raise MalformedReply("shape", f"array '{part.key}' declares {_shape(array.shape)}, not {part.shape}")
@@ -187,7 +192,7 @@ class ModelSchema:
             values = _payload(arrays[part.key].data, part)
             if part.role == "fixed":
                 continue
-            if not np.all(np.isfinite(values)):
+            if not np.isfinite(values).all():
                 position = int(np.flatnonzero(~np.isfinite(values.ravel()))[0])
                 raise MalformedReply(
                     "not-finite", f"array '{part.key}' has {values.ravel()[position]} at position {position}"

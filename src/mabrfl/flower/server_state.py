@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from mabrfl.recording.audit import safe_text
 from mabrfl.recording.encoding import DTYPES, MALFORMED
 from mabrfl.recording.requests import read_requests, remove_requests
 from mabrfl.recording.status import FederationStatus, read_status, write_status
+from mabrfl.screening.momentum import MomentumMemory
 from mabrfl.updates import Outcome
 
 log = logging.getLogger("flwr")
@@ -244,12 +246,14 @@ class ServerState:
         self.round = number
         self.history.train_metrics_clientapp[number] = metrics
         if self._folder is not None:
-            state = {
-                "model": model_state(self.schema, self.model, self._fixed),
-                "history": self.history.as_state(),
-                "defense": self.defense.state_dict(),
-                "operator": self.operator.as_state(),
-            }
+            memory = getattr(getattr(self.defense, "rule", None), "momenta", None)
+            with memory.lent() if isinstance(memory, MomentumMemory) else nullcontext():
+                state = {
+                    "model": model_state(self.schema, self.model, self._fixed),
+                    "history": self.history.as_state(),
+                    "defense": self.defense.state_dict(),
+                    "operator": self.operator.as_state(),
+                }
             self.head_recorded = self._folder.save(state, rows, round=number)
             remove_requests(self._folder.path, self.operator.applied)
             self.operator.applied = []

@@ -59,10 +59,8 @@ class StateFolder:
 
     Attributes
     ----------
-    state
-        The newest state in the folder; None in a new folder.
     round
-        The last finished round.
+        The last finished round; 0 in a new folder.
     evaluation
         The last evaluation of :meth:`save_evaluation`; empty if there is none, or it is damaged.
     audit
@@ -77,9 +75,8 @@ class StateFolder:
         self.config = config
         self.config_hash = config.hash
         self._claimed = claimed
-        self.state, self.round = self._load(restore)
+        mark, self.round = self._load(restore)
         self.evaluation = self._load_evaluation()
-        mark = None if self.state is None else self.state["audit"]
         self.audit = AuditLog.open(path / AUDIT, mark, head=keeping.recorded())
         try:
             self._go_back()
@@ -144,6 +141,7 @@ class StateFolder:
             raise
 
     def _load(self, restore: Restore) -> tuple[dict[str, Any] | None, int]:
+        """Restore the newest state; return its position in the audit, and its round. Nothing else of it is kept."""
         notes: list[str] = []
         before = None
         while checkpoint := load_checkpoint(
@@ -161,7 +159,7 @@ class StateFolder:
                 continue
             for note in notes:
                 log.warning("%s; going on from round %d", note, checkpoint.round)
-            return checkpoint.state, checkpoint.round
+            return checkpoint.state["audit"], checkpoint.round
         if notes:
             raise StateError(f"no state in {shown(self.path)} can be used: {'; '.join(notes)}")
         return None, 0
@@ -188,7 +186,7 @@ class StateFolder:
     def _go_back(self) -> None:
         """Mark the rows of the audit that are newer than the state; refuse to start again where rounds were lost."""
         rounds, checkpoints = self.audit.history, self.path / CHECKPOINTS
-        if self.state is None:
+        if not self.round:
             # A run that was killed before its first state was complete has rows of round 1 only.
             lost = max(rounds.saved, rounds.finished - 1 if checkpoints.is_dir() else rounds.finished)
             if lost > 0:

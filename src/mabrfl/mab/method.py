@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from mabrfl.checks import check_choice
 from mabrfl.defense import Defense
@@ -15,7 +15,11 @@ from mabrfl.mab.presets import DEFAULT_PRESET, THRESHOLDS, MabRflOptions, Option
 from mabrfl.mab.presets import options as preset_options
 from mabrfl.protocols import Selector
 from mabrfl.reputation import Beliefs, Reaction
+from mabrfl.screening.momentum import HalfMomentumMemory, MomentumMemory
 from mabrfl.selection import ACS, Budgeted
+
+Momenta = Literal["memory", "disk", "half", "none"]
+"""Where past updates are kept."""
 
 
 class MabRfl(Defense):
@@ -36,8 +40,9 @@ class MabRfl(Defense):
     dimension
         See :class:`Defense`.
     momenta
-        Where past updates are kept: ``"memory"``, ``"disk"`` (the same results, bit for bit; in ``momenta_folder``) or
-        ``"none"``: they are not kept, as with ``memory=0`` or ``history=0``.
+        Where past updates are kept: in ``"memory"``; on ``"disk"`` (the same results, bit for bit; in
+        ``momenta_folder``); in memory in ``"half"`` precision (half of the memory; results can differ); or ``"none"``:
+        they are not kept, as with ``memory=0`` or ``history=0``.
     momenta_folder
         An existing folder for ``"disk"``. It holds no file that you can see; state is saved by ``state_dict`` as ever.
     **overrides
@@ -56,6 +61,8 @@ class MabRfl(Defense):
     True
     """
 
+    rule: MabRflRule | HardenedRule
+
     def __init__(
         self,
         preset: str = DEFAULT_PRESET,
@@ -64,20 +71,20 @@ class MabRfl(Defense):
         selector: Selector | None = None,
         dataset: str | None = None,
         dimension: int | None = None,
-        momenta: Literal["memory", "disk", "none"] = "memory",
+        momenta: Momenta = "memory",
         momenta_folder: str | PathLike[str] | None = None,
         **overrides: Any,
     ) -> None:
         if dataset is not None and dataset not in THRESHOLDS:
             raise ConfigError(f"no thresholds are known for the data set '{dataset}'{suggest(dataset, THRESHOLDS)}")
-        folder = _folder(momenta, momenta_folder)
+        memory = _memory(momenta, momenta_folder)
         if momenta == "none":
             overrides = {memory_option(preset): 0.0, **overrides}
         chosen = preset_options(preset, dataset, **overrides)
         self.preset = preset
         self.options = chosen
         super().__init__(
-            rule_of(chosen, folder),
+            rule_of(chosen, memory),
             selector=selector or selector_of(chosen),
             seed=seed,
             name="mab-rfl",
@@ -88,21 +95,21 @@ class MabRfl(Defense):
         )
 
 
-def _folder(momenta: str, folder: str | PathLike[str] | None) -> Path | None:
-    """Return where momenta are kept on disk, if they are."""
-    check_choice("momenta", momenta, ("memory", "disk", "none"))
+def _memory(momenta: str, folder: str | PathLike[str] | None) -> MomentumMemory:
+    """Return an empty memory of this kind."""
+    check_choice("momenta", momenta, get_args(Momenta))
     if (momenta == "disk") != (folder is not None):
         raise ConfigError(f"momenta 'disk' and momenta_folder need each other; got {momenta!r} and {folder!r}")
     if folder is not None and not Path(folder).is_dir():
         raise ConfigError(f"momenta_folder must be an existing folder; got {str(folder)!r}")
-    return None if folder is None else Path(folder)
+    return HalfMomentumMemory() if momenta == "half" else MomentumMemory(None if folder is None else Path(folder))
 
 
-def rule_of(chosen: Options, momenta_folder: Path | None = None) -> MabRflRule | HardenedRule:
+def rule_of(chosen: Options, momenta: MomentumMemory | None = None) -> MabRflRule | HardenedRule:
     """Return the rule that belongs to a set of options."""
     if isinstance(chosen, MabRflOptions):
-        return MabRflRule(chosen, momenta_folder)
-    return HardenedRule(chosen, momenta_folder)
+        return MabRflRule(chosen, momenta)
+    return HardenedRule(chosen, momenta)
 
 
 def selector_of(chosen: Options) -> Selector:

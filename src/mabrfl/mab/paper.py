@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,15 +45,20 @@ class MabRflRule:
     ----------
     options
         All choices that the method leaves open; see :mod:`mabrfl.mab.presets`.
-    momenta_folder
-        Keep the momenta on disk in this folder, not in memory.
+    momenta
+        Where momenta are kept; in memory if left out.
     """
 
     name = "mab-rfl"
 
-    def __init__(self, options: MabRflOptions | None = None, momenta_folder: Path | None = None) -> None:
+    def __init__(self, options: MabRflOptions | None = None, momenta: MomentumMemory | None = None) -> None:
         self.options = options or MabRflOptions()
-        self._memory = MomentumMemory(momenta_folder)
+        self._memory = MomentumMemory() if momenta is None else momenta
+
+    @property
+    def momenta(self) -> MomentumMemory:
+        """Where momenta are kept."""
+        return self._memory
 
     def __call__(self, cohort: Cohort) -> Decision:
         """Judge one round."""
@@ -72,7 +76,7 @@ class MabRflRule:
             reasons[k] = "outlier"
         momenta = self._memory.matrix
         if not self.options.history:
-            self._memory = MomentumMemory(self._memory.folder)  # the past has no weight: keep no momenta
+            self._memory.clear()  # the past has no weight: keep no momenta
         return Decision(
             weights=weights,
             rows=momenta,

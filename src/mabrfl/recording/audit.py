@@ -56,7 +56,8 @@ def safe_text(value: Any, limit: int = MAX_TEXT) -> str:
     'xxxxxxx…'
     """
     text = str(value)[: 4 * limit]
-    text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

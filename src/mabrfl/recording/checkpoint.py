@@ -12,9 +12,11 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from mmap import ACCESS_COPY, mmap
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mabrfl._version import __version__
 from mabrfl.errors import StateError
@@ -237,7 +239,7 @@ def _load(folder: Path, number: int, hashes: Sequence[str]) -> tuple[dict[str, A
     named = isinstance(data_file, dict) and data_file.get("file") == data_path.name
     if not named or not isinstance(data_file.get("bytes"), int):
         raise StateError(f"{document_path.name}: does not name its data file")
-    data = _read(data_path, data_file["bytes"], exactly=True)
+    data = _mapped(data_path, data_file["bytes"])
     sha256 = hashlib.sha256(data).hexdigest()
     if sha256 != data_file.get("sha256"):
         raise StateError(f"{data_path.name}: expected SHA-256 {data_file.get('sha256')}, got {sha256}")
@@ -289,14 +291,30 @@ def _differences(expected: Any, got: dict[str, Any]) -> dict[str, tuple[Any, Any
     }
 
 
-def _read(path: Path, size: int, *, exactly: bool = False) -> bytes:
-    """Read a regular file of at most (or exactly) this many bytes; links, pipes and devices are refused."""
+def _read(path: Path, most: int) -> bytes:
+    """Read a regular file of at most this many bytes; links, pipes and devices are refused."""
+    with _opened(path) as file:
+        there = os.fstat(file.fileno()).st_size
+        if there > most:
+            raise StateError(f"{path.name}: expected at most {most:,} bytes, got {there:,}")
+        return file.read(most)
+
+
+def _mapped(path: Path, size: int) -> bytes | mmap:
+    """Map a regular file of this many bytes, which may be more than there is memory; what is written stays private."""
+    with _opened(path) as file:
+        there = os.fstat(file.fileno()).st_size
+        if there != size:
+            raise StateError(f"{path.name}: expected {size:,} bytes, got {there:,}")
+        if not size or os.name != "posix":  # elsewhere, a file cannot be removed as long as it is mapped
+            return file.read(size)
+        return mmap(file.fileno(), size, access=ACCESS_COPY)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with open_regular(path, links=False) as file:
-            there = os.fstat(file.fileno()).st_size
-            if there > size or (exactly and there < size):
-                least = "" if exactly else "at most "
-                raise StateError(f"{path.name}: expected {least}{size:,} bytes, got {there:,}")
-            return file.read(size)
+            yield file
     except OSError as error:
         raise StateError(f"{path.name}: cannot be read: {error.strerror}") from error

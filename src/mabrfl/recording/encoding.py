@@ -9,12 +9,11 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from mmap import mmap
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_safetensors
 
 from mabrfl.errors import StateError
 
@@ -37,10 +36,13 @@ DTYPES = {
     "bool": "BOOL",
 }
 """The types that a checkpoint may hold: their names in NumPy, and in safetensors."""
+_NUMPY = {theirs: ours for ours, theirs in DTYPES.items()}
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """The errors that code for a document raises if something in it has another type or size than it should."""
 
+_PIECE = 2**16
+"""Numbers that fit into a core's cache."""
 _ARRAY, _SCALAR, _TUPLE, _FLOAT = "$array", "$scalar", "$tuple", "$float"
 _ODD_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -129,9 +131,15 @@ def _decode(value: Any, left: dict[str, NDArray[Any]]) -> Any:
 def described(arrays: Arrays) -> dict[str, dict[str, Any]]:
     """Return the type and shape of each array, and whether its numbers are all finite."""
     return {
-        name: {"dtype": array.dtype.name, "shape": list(array.shape), "finite": bool(np.all(np.isfinite(array)))}
+        name: {"dtype": array.dtype.name, "shape": list(array.shape), "finite": _is_finite(array)}
         for name, array in sorted(arrays.items())
     }
+
+
+def _is_finite(array: NDArray[Any]) -> bool:
+    """Whether all numbers are finite; an array may be larger than memory, so it is read piece by piece."""
+    flat = array.reshape(-1)
+    return all(bool(np.all(np.isfinite(flat[k : k + _PIECE]))) for k in range(0, flat.size, _PIECE))
 
 
 def to_safetensors(arrays: Arrays) -> Iterator[bytes | memoryview]:
@@ -154,8 +162,10 @@ def to_safetensors(arrays: Arrays) -> Iterator[bytes | memoryview]:
             yield arrays[name].reshape(-1).view(np.uint8).data
 
 
-def from_safetensors(data: bytes) -> dict[str, NDArray[Any]]:
+def from_safetensors(data: bytes | mmap) -> dict[str, NDArray[Any]]:
     """Return the arrays of a safetensors file; anything else is refused before memory is allocated.
+
+    Arrays of a map that can be written to are views of it: nothing is read before it is used. Others are copies.
 
     Raises
     ------
@@ -165,16 +175,33 @@ def from_safetensors(data: bytes) -> dict[str, NDArray[Any]]:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(MAX_HEADER, len(data) - 8):
         raise StateError(f"not a safetensors file: a header of {length:,} bytes in a file of {len(data):,}")
-    if data.count(b'"data_offsets"', 8, 8 + length) > MAX_ARRAYS:
+    text = data[8 : 8 + length]
+    if text.count(b'"data_offsets"') > MAX_ARRAYS:
         raise StateError(f"the file lists more than {MAX_ARRAYS:,} arrays")
-    header = parse_strictly(data[8 : 8 + length])
+    header = parse_strictly(text)
     if not isinstance(header, dict) or "__metadata__" in header:
         raise StateError("not a safetensors file of a checkpoint: its header is not a table of arrays")
     try:
-        loaded = load_safetensors(data)
-    except (SafetensorError, ValueError, TypeError, KeyError, OverflowError) as error:
+        return _views(header, memoryview(data)[8 + length :])
+    except MALFORMED as error:
         raise StateError(f"not a safetensors file: {error}") from error
-    return {name: array if array.flags.writeable else array.copy() for name, array in loaded.items()}
+
+
+def _views(header: Mapping[str, Any], numbers: memoryview) -> dict[str, NDArray[Any]]:
+    """Return the arrays that a header describes; they must fill the numbers without a gap."""
+    arrays, end = {}, 0
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        (start, stop), shape = entry["data_offsets"], entry["shape"]
+        dtype = np.dtype(_NUMPY[entry["dtype"]]).newbyteorder("<")
+        if not all(type(number) is int and number >= 0 for number in (start, stop, *shape)):
+            raise ValueError(f"{name!r} has a size that is no whole number")
+        if start != end or stop - start != math.prod(shape) * dtype.itemsize or stop > len(numbers):
+            raise ValueError(f"{name!r} does not have the bytes that its shape and type need")
+        array: NDArray[Any] = np.ndarray(tuple(shape), dtype, buffer=numbers[start:stop])
+        arrays[name], end = array if array.flags.writeable else array.copy(), stop
+    if end != len(numbers):
+        raise ValueError(f"{len(numbers) - end:,} bytes belong to no array")
+    return arrays
 
 
 def parse_strictly(data: bytes, *, repeated_names: bool = False) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from mabrfl.updates import Floats, as_client_id
 from mabrfl.vectors.disk_rows import copy_on_disk
 
 _NEVER = -1
+_PRECISIONS = (np.float16, np.float32, np.float64)
 _MATRIX = 2
+_LARGEST = 15
+"""Exponent of the largest norm of a row in half precision, whose largest number is 65504."""
 _SHORTEST = 1e-3
 """Of a past that an update can be compared with; below it, rounding would decide."""
 
@@ -24,7 +28,7 @@ _SHORTEST = 1e-3
 class MomentumMemory:
     r"""Momenta :math:`m_t^k = g_t^k + \lambda^{t - t_k} m_{t_k}^k`, with :math:`m^k = 0` at first (Eq. 5).
 
-    Rows are held only for clients seen, in the precision of their updates: 4 d bytes each.
+    Rows are kept for clients seen only, in the precision of their updates: 4 d bytes each.
 
     Parameters
     ----------
@@ -34,16 +38,17 @@ class MomentumMemory:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
+        self._lent = False
         self._row: dict[ClientId, int] = {}
         self._matrix: Floats = np.zeros((0, 0), dtype=np.float32)
         self._norms = np.zeros(0)
-        self._scales = np.zeros(0)
+        self._scales = np.zeros(0)  # what rows are to be multiplied by
         self._computed = np.zeros(0, dtype=np.int64)
         self._selected = np.zeros(0, dtype=np.int64)
 
     @property
     def matrix(self) -> Floats:
-        """All rows, read-only, some of them unused; :meth:`rows` says which belongs to whom."""
+        """All rows as they are kept, read-only, some of them unused; :meth:`rows` says which belongs to whom."""
         view = self._matrix.view()
         view.flags.writeable = False
         return view
@@ -63,12 +68,27 @@ class MomentumMemory:
             return
         room = max(needed, have + have // 2)
         if not have:
-            self._matrix = np.zeros((0, like.shape[1]), dtype=like.dtype)
+            self._matrix = np.zeros((0, like.shape[1]), dtype=self._kept_as(like.dtype))
         self._matrix = self._copied(range(have), room)
         self._norms = np.concatenate([self._norms, np.zeros(room - have)])
         self._scales = np.concatenate([self._scales, np.ones(room - have)])
         self._computed = np.concatenate([self._computed, np.full(room - have, _NEVER)])
         self._selected = np.concatenate([self._selected, np.full(room - have, _NEVER)])
+
+    def clear(self) -> None:
+        """Forget everything. Views of :attr:`matrix` that were taken before stay as they are."""
+        self._row = {}
+        self._matrix = np.zeros((0, 0), dtype=np.float32)
+        self._norms, self._scales = np.zeros(0), np.zeros(0)
+        self._computed, self._selected = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+
+    def _kept_as(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the precision in which updates of this precision are kept."""
+        return dtype
+
+    def _room(self, bounds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what momenta are multiplied by where they are kept, if their norms are up to these bounds."""
+        return np.ones(len(bounds))
 
     def _copied(self, rows: Sequence[int] | NDArray[np.intp], room: int | None = None) -> Floats:
         """Return a copy of these rows, with room for more, where the memory keeps its rows."""
@@ -95,12 +115,24 @@ class MomentumMemory:
             decay = np.where(since == _NEVER, 0.0, float(history) ** np.maximum(round_number - since, 0))
         # A past so large that the sum could not be represented is forgotten.
         past = decay * self._norms[rows]
-        decay[norms[take] + past > float(np.finfo(self._matrix.dtype).max)] = 0.0
+        decay[norms[take] + past > float(np.finfo(updates.dtype).max)] = 0.0
         bounds = norms[take] + decay * self._norms[rows]
-        gram = vectors.fold(self._matrix, rows, updates, take, decay=decay * self._scales[rows], bounds=bounds)
+        gram = self._fold(rows, updates, take, decay=decay * self._scales[rows], bounds=bounds)
         self._norms[rows] = np.sqrt(np.clip(np.diag(gram), 0, None))
-        self._scales[rows] = 1.0
         self._computed[rows] = round_number
+        return gram
+
+    def _fold(
+        self,
+        rows: NDArray[np.intp],
+        updates: Floats,
+        take: NDArray[np.intp],
+        *,
+        decay: NDArray[np.float64],
+        bounds: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        gram = vectors.fold(self._matrix, rows, updates, take, decay=decay, bounds=bounds)
+        self._scales[rows] = 1.0
         return gram
 
     def fold_unit(
@@ -133,16 +165,17 @@ class MomentumMemory:
         Returns
         -------
         gram, shares, consistency
-            The Gram matrix of the panel's momenta, and its share over each block; and the cosine between each
-            update and the momentum that its sender had before, NaN for those without one.
+            The Gram matrix of the panel's momenta, as they are kept in :attr:`matrix`, and its share over each block;
+            and the cosine between each update and the momentum that its sender had before, NaN for those without one.
         """
         since, before = self._computed[rows], self._norms[rows]
         decay = np.where(since == _NEVER, 0.0, float(history))
-        vectors.fold_scaled(self._matrix, rows, updates, decay=decay, gain=1 / norms)
         self._norms[rows] = 1 + decay * before  # an upper bound, until they are measured
-        gram, shares = vectors.block_grams(self._matrix, blocks, self._norms[panel], panel)
-        self._norms[panel] = np.sqrt(np.clip(np.diag(gram), 0, None))
-        self._scales[rows] = 1.0
+        room = self._room(self._norms[rows])
+        vectors.fold_scaled(self._matrix, rows, updates, decay=decay * self._scales[rows] * room, gain=room / norms)
+        self._scales[rows] = 1 / room
+        gram, shares = vectors.block_grams(self._matrix, blocks, self._norms[panel] / self._scales[panel], panel)
+        self._norms[panel] = np.sqrt(np.clip(np.diag(gram), 0, None)) * self._scales[panel]
         self._computed[rows] = round_number
         past = decay * before
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -200,12 +233,21 @@ class MomentumMemory:
         for ours, theirs in zip((self._matrix, self._norms, self._scales, self._computed), saved, strict=True):
             ours[rows[mask]] = theirs[mask]
 
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Return a context in which :meth:`state_dict` copies no rows: it must be used before the next round."""
+        self._lent = True
+        try:
+            yield
+        finally:
+            self._lent = False
+
     def state_dict(self) -> dict[str, Any]:
         """Return the memory as plain lists and arrays."""
         used = len(self._row)
         return {
             "ids": list(self._row),
-            "momenta": self._copied(range(used)),
+            "momenta": self.matrix[:used] if self._lent else self._copied(range(used)),
             "norms": self._norms[:used].copy(),
             "scales": self._scales[:used].copy(),
             "computed": self._computed[:used].copy(),
@@ -222,11 +264,63 @@ class MomentumMemory:
             raise StateError(f"momenta need one row per distinct id; got {len(ids)} ids, shape {matrix.shape}")
         if any(column.shape != matrix.shape[:1] for column in columns):
             raise StateError(f"momenta need {len(ids)} norms, scales and rounds each")
-        if matrix.dtype not in (np.float32, np.float64) or not all(np.all(np.isfinite(row)) for row in matrix):
-            raise StateError(f"momenta must be finite numbers of single or double precision; got {matrix.dtype}")
+        if matrix.dtype not in (np.float16, np.float32, np.float64) or not all(
+            np.all(np.isfinite(row)) for row in matrix
+        ):
+            raise StateError(f"momenta must be finite numbers of half, single or double precision; got {matrix.dtype}")
         if not all(np.all(np.isfinite(column) & (column >= 0)) for column in (norms, scales)):
             raise StateError("norms and scales of momenta must be finite and not negative")
         ids = [as_client_id(client) for client in ids]
+        matrix, scales = self._taken_over(matrix, scales)
         self._row = {client: k for k, client in enumerate(ids)}
-        self._matrix, self._norms, self._scales, self._computed, self._selected = matrix, *columns
+        self._matrix, self._norms, self._scales, self._computed, self._selected = (
+            matrix,
+            norms,
+            scales,
+            computed,
+            selected,
+        )
         self._matrix = self._copied(range(len(ids)))
+
+    def _taken_over(self, matrix: Floats, scales: NDArray[np.float64]) -> tuple[Floats, NDArray[np.float64]]:
+        """Return rows that another memory kept, and their scales, as this one keeps them."""
+        return vectors.wide(matrix), scales
+
+
+class HalfMomentumMemory(MomentumMemory):
+    """The same in half precision: 2 d bytes for each client. Arithmetic is in the precision of the updates.
+
+    A row is kept times a power of two, so that its norm is just below 2^15: nothing overflows, and what is lost below
+    the smallest numbers is a billionth of the norm.
+    """
+
+    def _kept_as(self, dtype: np.dtype[Any]) -> np.dtype[Any]:  # noqa: ARG002
+        return np.dtype(np.float16)
+
+    def _room(self, bounds: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(np.ldexp(1.0, _LARGEST - np.frexp(bounds)[1]))
+
+    def _fold(
+        self,
+        rows: NDArray[np.intp],
+        updates: Floats,
+        take: NDArray[np.intp],
+        *,
+        decay: NDArray[np.float64],
+        bounds: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        room = self._room(bounds)
+        taken = updates if len(take) == len(updates) else updates[take]
+        vectors.fold_scaled(self._matrix, rows, taken, decay=decay * room, gain=room)
+        self._scales[rows] = 1 / room
+        gram = vectors.gram(self._matrix, bounds * room, rows)
+        return np.asarray(gram / room[:, None] / room)
+
+    def _taken_over(self, matrix: Floats, scales: NDArray[np.float64]) -> tuple[Floats, NDArray[np.float64]]:
+        if matrix.dtype == np.float16:
+            return matrix, scales
+        room = self._room(vectors.row_norms(matrix))
+        half = np.empty(matrix.shape, dtype=np.float16)
+        for row, kept, factor in zip(matrix, half, room, strict=True):
+            kept[:] = row * factor
+        return half, scales / room

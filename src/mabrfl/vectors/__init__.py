@@ -21,7 +21,7 @@ from mabrfl.vectors.inner_products import (
     row_norms,
 )
 from mabrfl.vectors.pairs import cosines, row_nearly_all_share, squared_distances
-from mabrfl.vectors.slices import SLICE, Floats, each_slice, one_blas_thread
+from mabrfl.vectors.slices import SLICE, Floats, each_slice, one_blas_thread, wide
 from mabrfl.vectors.sums import combine, fold, fold_scaled, mix
 
 __all__ = [
@@ -47,4 +47,5 @@ __all__ = [
     "sign_agreement",
     "sparse_statistics",
     "squared_distances",
+    "wide",
 ]

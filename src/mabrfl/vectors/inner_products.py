@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from mabrfl.vectors.pairs import row_blocks, symmetrise
-from mabrfl.vectors.slices import Floats, each_slice, one_blas_thread, visit_slices
+from mabrfl.vectors.pairs import row_blocks
+from mabrfl.vectors.slices import Floats, each_slice, one_blas_thread, visit_slices, wide
 
 _SAFE_NORMS = (1e-12, 1e12)
 """Rows whose norms lie in here can be multiplied in float32 without overflow or underflow."""
@@ -77,7 +77,7 @@ def gram(
         norms = row_norms(matrix if rows is None else matrix[rows])
     exponents = None if is_ordinary(norms) else np.frexp(norms)[1]
     chosen = slice(None) if rows is None else rows
-    products = visit_slices(matrix.shape[1], lambda columns: slice_product(matrix[chosen, columns], exponents))
+    products = visit_slices(matrix.shape[1], lambda columns: slice_product(wide(matrix[chosen, columns]), exponents))
     return total_gram(products, len(norms), exponents)
 
 
@@ -171,7 +171,7 @@ def block_grams(
         return [k for k, block in enumerate(blocks) if any(part.start <= start < part.stop for part in block)]
 
     def visit(columns: slice) -> tuple[Floats, list[tuple[int, Floats]]]:
-        part = matrix[chosen, columns]
+        part = wide(matrix[chosen, columns])
         whole = slice_product(part, exponents)
         cuts = bounds[bisect_right(bounds, columns.start) : bisect_left(bounds, columns.stop)]
         if not cuts:
@@ -241,8 +241,8 @@ def label_residual_gram(
            [-1. , -0.9,  1. ]])
     """
     chosen = slice(None) if rows is None else rows
-    part = matrix[chosen, weight]
-    precision = matrix.dtype if is_ordinary(norms) else np.dtype(np.float64)
+    part = wide(matrix[chosen, weight])
+    precision = part.dtype if is_ordinary(norms) else np.dtype(np.float64)
     biases = matrix[chosen, bias] / norms[:, None]
     total = max(float(np.sum(biases**2)), np.finfo(np.float64).tiny)
     with one_blas_thread():
@@ -251,12 +251,16 @@ def label_residual_gram(
         toward = (weights @ mean).astype(np.float64).reshape(biases.shape) / norms[:, None]
         cross = toward @ biases.T
         length = float(mean.astype(np.float64) @ mean)
-        result, labels = gram(part), biases @ biases.T
+        result = gram(part)
         for some in row_blocks(*result.shape):
             result[some] /= np.outer(norms[some], norms)
             result[some] -= cross[some]
             result[some] -= cross.T[some]
-            result[some] += labels[some] * length
+        labels = np.matmul(
+            biases, biases.T, out=cross
+        )  # at thousands of clients, a fresh matrix takes longer than this
+        labels *= length
+        result += labels
         return result
 
 
@@ -297,7 +301,7 @@ class _Total:
         total = self._whole()
         if exponents is not None:
             total = np.ldexp(total, exponents[:, None] + exponents[None, :])
-        return symmetrise(total)
+        return total
 
     def _whole(self) -> NDArray[np.float64]:
         if self._single:

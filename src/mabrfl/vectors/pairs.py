@@ -20,7 +20,7 @@ _BLOCK = 1 << 16
 """Numbers in a block of rows."""
 _CANCELS = 2.0**13
 """Units of rounding below which the squared distance of two rows, as a share of their squares, has lost its digits."""
-_TILE = 256
+_TILE = 64
 """Rows and columns of a square tile."""
 
 
@@ -125,7 +125,7 @@ def upper_triangle(matrix: Matrix, members: Indices | None = None) -> Vector:
     end = 0
     for k in range(n - 1):
         start, end = end, end + n - 1 - k
-        entries[start:end] = matrix[k, k + 1 :] if members is None else matrix[members[k], members[k + 1 :]]
+        entries[start:end] = matrix[k, k + 1 :] if members is None else matrix[members[k]].take(members[k + 1 :])
     return entries
 
 
@@ -141,7 +141,7 @@ def row_sums(matrix: Matrix, members: Indices | None = None) -> Vector:
         return np.asarray(matrix.sum(axis=1))
     sums = np.empty(len(members))
     for rows in row_blocks(len(members), len(members)):
-        sums[rows] = matrix[members[rows, None], members].sum(axis=1)
+        sums[rows] = matrix[members[rows]].take(members, axis=1).sum(axis=1)
     return sums
 
 
@@ -149,6 +149,8 @@ def block_sum(matrix: Matrix, rows: Indices, columns: Indices) -> float:
     """Return the sum of the entries in these rows and these columns."""
     if len(rows) > len(columns):  # a row of the matrix stays in the cache
         return block_sum(matrix.T, columns, rows)
+    if len(rows) <= _BLOCK // max(len(columns), 1):  # most branches of a tree are small
+        return float(matrix[rows[:, None], columns].sum())
     return float(sum(matrix[rows[some, None], columns].sum() for some in row_blocks(len(rows), len(columns))))
 
 

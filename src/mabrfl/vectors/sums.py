@@ -8,27 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mabrfl.vectors.inner_products import is_ordinary, slice_product, total_gram
-from mabrfl.vectors.slices import Floats, each_slice, visit_slices
+from mabrfl.vectors.slices import Floats, each_slice, visit_slices, wide
 
 _SAFE_WEIGHTS = (1e-30, 1e30)
 """Weights in here fit into float32."""
 
 
 def combine(weights: NDArray[Any], matrix: Floats) -> Floats:
-    """Return the weighted sum of rows, ``w @ X``, in the rows' own precision.
+    """Return the weighted sum of rows, ``w @ X``, in the rows' own precision; in single precision if that is half.
 
     Rows of weight zero are not read at all.
     """
     used = np.flatnonzero(weights)
     exact = np.asarray(weights, dtype=np.float64)[used]
-    step = np.zeros(matrix.shape[1], dtype=matrix.dtype)
+    step = np.zeros(matrix.shape[1], dtype=np.result_type(matrix.dtype, np.float32))
     everything = len(used) == matrix.shape[0]
     low, high = _SAFE_WEIGHTS
     ordinary = bool(np.all((np.abs(exact) > low) & (np.abs(exact) < high)))
-    scale = exact.astype(matrix.dtype) if ordinary else exact
+    scale = exact.astype(step.dtype) if ordinary else exact
 
     def visit(columns: slice) -> None:
-        part = matrix[:, columns] if everything else matrix[used, columns]
+        part = wide(matrix[:, columns] if everything else matrix[used, columns])
         if ordinary:
             np.matmul(scale, part, out=step[columns])
         else:  # a weight beyond the rows' precision belongs to a row just as far on the other side
@@ -94,12 +94,11 @@ def fold(
     everything = len(take) == updates.shape[0]
     exponents = None if is_ordinary(bounds) else np.frexp(bounds)[1]
 
-    consecutive = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
-    span = slice(rows[0], rows[0] + len(rows)) if consecutive else slice(0)
+    span = _span(rows)
 
     def visit(columns: slice) -> Floats:
         part = updates[:, columns] if everything else updates[take, columns]
-        if consecutive:  # a view instead of two copies
+        if span is not None:  # a view instead of two copies
             kept = memory[span, columns]
             np.multiply(kept, factor, out=kept)
             np.add(kept, part, out=kept)
@@ -112,6 +111,12 @@ def fold(
     return total_gram(visit_slices(memory.shape[1], visit), len(rows), exponents)
 
 
+def _span(rows: NDArray[np.intp]) -> slice | None:
+    """Return the slice that takes these rows, if there is one."""
+    consecutive = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
+    return slice(int(rows[0]), int(rows[0]) + len(rows)) if consecutive else None
+
+
 def fold_scaled(
     memory: Floats,
     rows: NDArray[np.intp],
@@ -120,17 +125,26 @@ def fold_scaled(
     decay: NDArray[np.float64],
     gain: NDArray[np.float64],
 ) -> None:
-    """Set ``memory[rows] = gain * updates + decay * memory[rows]`` in place.
+    """Set ``memory[rows] = gain * updates + decay * memory[rows]`` in place, at least in single precision.
 
     Gains that single precision cannot hold belong to updates of extreme size: those are multiplied in
     double precision, so that the product, which is of ordinary size, is right.
     """
     low, high = _SAFE_WEIGHTS
     ordinary = bool(np.all((gain > low) & (gain < high)))
-    factor = decay.astype(memory.dtype)[:, None]
-    scale = (gain.astype(memory.dtype) if ordinary else gain)[:, None]
+    precision = np.result_type(memory.dtype, np.float32)
+    factor = decay.astype(precision)[:, None]
+    scale = (gain.astype(precision) if ordinary else gain)[:, None]
+
+    span = _span(rows)
 
     def visit(columns: slice) -> None:
-        memory[rows, columns] = scale * updates[:, columns] + factor * memory[rows, columns]
+        part = scale * updates[:, columns]
+        if span is None or precision != memory.dtype:
+            memory[rows, columns] = part + factor * memory[rows, columns]
+        else:  # a view instead of two copies
+            kept = memory[span, columns]
+            kept *= factor
+            kept += part
 
     each_slice(memory.shape[1], visit)

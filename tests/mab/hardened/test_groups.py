@@ -3,6 +3,7 @@ import pytest
 from scipy.cluster import hierarchy
 
 from literal_groups import branches as masks_of
+from mabrfl.mab.hardened import groups
 from mabrfl.mab.hardened.dendrogram import branches
 from mabrfl.mab.hardened.groups import opposed_clients, outlying_groups, separations
 
@@ -99,6 +100,16 @@ def kinds(*sizes, strength=0.9):
 
 def test_several_groups_are_rejected_one_after_the_other():
     assert rejected(kinds(30, 10, 10, strength=0.8)) == list(range(30, 50))
+
+
+def test_attackers_in_very_many_groups_are_rejected_with_few_clusterings(monkeypatch):
+    cosines, calls = kinds(720, *[12] * 40, strength=0.97), []
+    monkeypatch.setattr(groups, "compare", lambda *a, compare=groups.compare, **k: calls.append(0) or compare(*a, **k))
+    assert rejected(cosines) == list(range(720, 1200))
+    assert len(calls) <= 35
+    monkeypatch.setattr(groups, "_ONE_BY_ONE", 1000)
+    assert rejected(cosines) == list(range(720, 1200))
+    assert len(calls) > 70
 
 
 @pytest.mark.parametrize("sizes", [(5, 5, 5, 5), (8, 4, 4, 4), (6,) * 5, (10, 8, 8, 8, 8, 8)])

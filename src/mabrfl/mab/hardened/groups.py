@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -36,6 +38,9 @@ agree among themselves, and with some honest clients, so that the other honest c
 _MIXED = 3.0
 """Honest clients who share a label agree so many times as much as the others do. Attackers whose data are like
 everybody's agree among themselves about as much as the others do."""
+_ONE_BY_ONE = 32
+"""So many groups are taken away one by one, each with a clustering of those that are left; there are twice as many
+clusterings at most."""
 _AGREEMENT = 0.1
 """Mean cosine from which clients agree, so that one of them can oppose the others."""
 
@@ -108,10 +113,13 @@ class Compared(NamedTuple):
         The group that differs most from the others and points elsewhere; None if there is none.
     spread
         Highest excess of any group, whether it points elsewhere or not.
+    more
+        Other groups that differ by what is needed or more and have no member in common, if they were asked for.
     """
 
     group: Group | None
     spread: float
+    more: Sequence[Group] = ()
 
 
 def compare(
@@ -122,8 +130,9 @@ def compare(
     suspicion: float,
     smallest: int = _SMALLEST,
     members: Indices | None = None,
+    several: bool = False,
 ) -> Compared:
-    """Look for the group with less than half of the mass that differs most from the others."""
+    """Look for the group with less than half of the mass that differs most from the others, or for several."""
     if members is not None:
         mass = mass[members]
     n, total = len(mass), mass.sum()
@@ -142,14 +151,21 @@ def compare(
     nearly_half = np.maximum(held / total - _LARGE, 0)
     needed = separation * (1 - suspicion * (1 - credence)) * (1 + _MORE * nearly_half)
     excess = squared - _SMALL_GROUP * np.log(n) / size
-    best = int(np.argmax(np.where(examined & (cosine < _ALIGNED), excess - needed, -np.inf)))
+    margin = np.where(examined & (cosine < _ALIGNED), excess - needed, -np.inf)
+    best = int(np.argmax(margin))
     spread = float(excess[examined].max())
     if not examined[best] or cosine[best] >= _ALIGNED:
         return Compared(None, spread)
-    found = groups.members(best, others=bool(heavy[best]))
-    found = found if members is None else members[found]
-    measures = (float(each[best]) for each in (excess, needed, cosine, credence, mixed))
-    return Compared(Group(found, *measures), spread)
+    found: list[Group] = []
+    free = np.ones(n, dtype=bool)
+    for k in [best, *(np.argsort(-margin, kind="stable")[: np.count_nonzero(margin >= 0)] if several else ())]:
+        chosen = groups.members(int(k), others=bool(heavy[k]))
+        if free[chosen].all():
+            free[chosen] = False
+            who = chosen if members is None else members[chosen]
+            measures = (float(each[k]) for each in (excess, needed, cosine, credence, mixed))
+            found.append(Group(who, *measures))
+    return Compared(found[0], spread, found[1:])
 
 
 def outlying_groups(
@@ -234,19 +250,24 @@ def _one_after_the_other(
 ) -> tuple[list[Group], list[float]]:
     """Take the most different group away, again and again, until half of the mass is gone or nothing differs.
 
-    Return these groups, and the spread of the clients before each and after the last of them was taken away.
+    Return these groups, and the spread of the clients before each and after the last of them was taken away. Attackers
+    in very many groups would cost a clustering for each: after the first 32, all that differ by what is needed are
+    taken away at once, and nothing is looked for once there are none.
     """
     whole = mass[members].sum()
     groups: list[Group] = []
     spreads: list[float] = []
-    while True:
-        group, spread = compare(cosines, mass, members=members, **settings)
+    for number in itertools.count():
+        several = number >= _ONE_BY_ONE
+        group, spread, more = compare(cosines, mass, members=members, **settings, several=several)
         spreads.append(spread)
         enough = not minority(whole - mass[members].sum(), whole) or (groups and groups[-1].excess <= 0)
-        if group is None or enough:
-            return groups, spreads
-        groups.append(group)
-        members = np.setdiff1d(members, group.members)
+        if group is None or enough or (several and group.excess < group.needed) or number == 2 * _ONE_BY_ONE:
+            break
+        groups += [group, *more]
+        spreads += [spread] * len(more)
+        members = np.setdiff1d(members, np.concatenate([each.members for each in (group, *more)]))
+    return groups, spreads
 
 
 class Opposed(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,16 +86,21 @@ class HardenedRule:
     ----------
     options
         See :class:`~mabrfl.mab.hardened.hardened_options.HardenedOptions`.
-    momenta_folder
-        Keep the momenta on disk in this folder, not in memory.
+    momenta
+        Where momenta are kept; in memory if left out.
     """
 
     name = "mab-rfl"
 
-    def __init__(self, options: HardenedOptions | None = None, momenta_folder: Path | None = None) -> None:
+    def __init__(self, options: HardenedOptions | None = None, momenta: MomentumMemory | None = None) -> None:
         self.options = options or HardenedOptions()
-        self._memory = MomentumMemory(momenta_folder)
+        self._memory = MomentumMemory() if momenta is None else momenta
         self._sent: dict[ClientId, _Sent] = {}
+
+    @property
+    def momenta(self) -> MomentumMemory:
+        """Where momenta are kept."""
+        return self._memory
 
     def __call__(self, cohort: Cohort) -> Decision:
         """Judge one round."""
