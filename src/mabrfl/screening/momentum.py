@@ -264,22 +264,15 @@ class MomentumMemory:
             raise StateError(f"momenta need one row per distinct id; got {len(ids)} ids, shape {matrix.shape}")
         if any(column.shape != matrix.shape[:1] for column in columns):
             raise StateError(f"momenta need {len(ids)} norms, scales and rounds each")
-        if matrix.dtype not in (np.float16, np.float32, np.float64) or not all(
-            np.all(np.isfinite(row)) for row in matrix
-        ):
+        if matrix.dtype not in _PRECISIONS or not all(np.all(np.isfinite(row)) for row in matrix):
             raise StateError(f"momenta must be finite numbers of half, single or double precision; got {matrix.dtype}")
         if not all(np.all(np.isfinite(column) & (column >= 0)) for column in (norms, scales)):
             raise StateError("norms and scales of momenta must be finite and not negative")
         ids = [as_client_id(client) for client in ids]
         matrix, scales = self._taken_over(matrix, scales)
         self._row = {client: k for k, client in enumerate(ids)}
-        self._matrix, self._norms, self._scales, self._computed, self._selected = (
-            matrix,
-            norms,
-            scales,
-            computed,
-            selected,
-        )
+        self._norms, self._scales, self._computed, self._selected = norms, scales, computed, selected
+        self._matrix = matrix
         self._matrix = self._copied(range(len(ids)))
 
     def _taken_over(self, matrix: Floats, scales: NDArray[np.float64]) -> tuple[Floats, NDArray[np.float64]]:

@@ -256,9 +256,8 @@ def label_residual_gram(
             result[some] /= np.outer(norms[some], norms)
             result[some] -= cross[some]
             result[some] -= cross.T[some]
-        labels = np.matmul(
-            biases, biases.T, out=cross
-        )  # at thousands of clients, a fresh matrix takes longer than this
+        # With thousands of clients, a fresh matrix would take longer than the product.
+        labels = np.matmul(biases, biases.T, out=cross)
         labels *= length
         result += labels
         return result
