@@ -207,7 +207,7 @@ class Defense:
                 vars(cohort)["gram"] = intake.gram
             decision = _checked(self.rule(cohort), cohort) if len(cohort) else None
         useless = bool(intake.malformed) or (self._one_pass and intake.gram is None)
-        self._one_pass = not useless and (self._one_pass or cohort.multiplied)
+        self._one_pass = not useless and (self._one_pass or "_multiplied" in vars(cohort))
         self._layout = layout
         self._progress = replace(progress, last_round=int(round))
         if len(cohort):

@@ -255,11 +255,6 @@ class Cohort:
         vars(self)["_multiplied"] = True
         return vectors.gram(self.matrix, self.norms)
 
-    @property
-    def multiplied(self) -> bool:
-        """Whether a pass over the updates was made for ``gram`` alone."""
-        return bool(vars(self).get("_multiplied"))
-
     @cached_property
     def cosines(self) -> NDArray[np.float64]:
         """The ``(n, n)`` matrix of cosine similarities."""
