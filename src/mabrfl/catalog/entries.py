@@ -204,6 +204,9 @@ _NETWORKS: Mapping[str, Entry] = {
         target=f"{_MODELS}[vgg-lite]", line="The paper's simplified VGG16: six convolutions, 1,186,378 parameters."
     ),
     "vgg-tiny": Entry(target=f"{_MODELS}[vgg-tiny]", line="The same with a quarter of the widths."),
+    "cifar-cnn": Entry(
+        target=f"{_MODELS}[cifar-cnn]", line="Three convolutions, one dense layer: learns CIFAR-10 fastest on a CPU."
+    ),
 }
 
 _LIKE_MNIST = DatasetDefaults(model="mnist-cnn", clients=50, rounds=100, sizes=(10, 500), draw="disjoint")

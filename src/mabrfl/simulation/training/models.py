@@ -55,16 +55,17 @@ def _two_convolutions(name: str, widths: tuple[int, int, int]) -> ModelFactory:
     return build
 
 
-def _vgg(name: str, widths: tuple[int, int, int]) -> ModelFactory:
-    """Return the factory of: three times (conv 3x3, conv 3x3, pool), dropout, dense; padded."""
+def _vgg(name: str, widths: tuple[int, int, int], *, convolutions: int = 2) -> ModelFactory:
+    """Return the factory of: three times (so many of conv 3x3, then pool), dropout, dense; padded."""
 
     def build(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         channels, height, width = _image_shape(name, input_shape, 8, (3, 32, 32))
         layers: list[nn.Module] = []
         for filters in widths:
-            layers += [nn.Conv2d(channels, filters, 3, padding=1), nn.ReLU()]
-            layers += [nn.Conv2d(filters, filters, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()]
-            channels = filters
+            for _ in range(convolutions):
+                layers += [nn.Conv2d(channels, filters, 3, padding=1), nn.ReLU()]
+                channels = filters
+            layers.insert(-1, nn.MaxPool2d(2))
         features = channels * (height // 8) * (width // 8)
         return nn.Sequential(*layers, nn.Flatten(), nn.Dropout(0.5), nn.Linear(features, num_classes))
 
@@ -137,6 +138,7 @@ MODELS: dict[str, ModelFactory] = {
     "text-gru": _WordByWord,
     "vgg-lite": _vgg("vgg-lite", (64, 128, 256)),
     "vgg-tiny": _vgg("vgg-tiny", (16, 32, 64)),
+    "cifar-cnn": _vgg("cifar-cnn", (32, 64, 128), convolutions=1),
 }
 """Factories by name, each ``(input_shape, num_classes) -> nn.Module``.
 
