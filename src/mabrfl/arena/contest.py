@@ -22,8 +22,9 @@ FALLS = 10.0
 
 def run_everything(tier: Tier, out: Path, run: RunColumns) -> Records:
     """Run all columns of a tier, and return what is done."""
-    run(tier, entrants(), out)
-    return collect(tier, entrants(), out)
+    columns = entrants(tier.name)
+    run(tier, columns, out)
+    return collect(tier, columns, out)
 
 
 def place_defenses(tier: Tier, columns: Sequence[Named], out: Path, run: RunColumns) -> Records:
@@ -53,6 +54,11 @@ def attack_folder(out: Path, attack: Named) -> Path:
     return out / f"attack-{slug(attack.label)}"
 
 
+def baseline_folder(out: Path) -> Path:
+    """Return the folder with FedAvg and nobody attacking, if only these runs of it are needed."""
+    return out / "baseline"
+
+
 def _merged(parts: Sequence[DefenseColumn | None]) -> DefenseColumn:
     found = [part for part in parts if part is not None]
     runs = {scenario: run for part in found for scenario, run in part.runs.items()}
@@ -65,8 +71,8 @@ def _with_baseline(known: Records, out: Path, run: RunColumns) -> Records:
     if set(baseline(known)) >= {(task.label, seed) for task in tier.tasks for seed in tier.seeds}:
         return known
     alone, measure = replace(tier, attacks=()), named("defense", BASELINE)
-    run(alone, [measure], out / "baseline")
-    measured = collect(alone, [measure], out / "baseline").columns[0]
+    run(alone, [measure], baseline_folder(out))
+    measured = collect(alone, [measure], baseline_folder(out)).columns[0]
     return known.with_columns([_merged([known.column(BASELINE), measured])])
 
 
