@@ -75,7 +75,10 @@ def test_finished_runs_of_other_sweeps_are_taken_over_and_merged_into_records(ca
     assert {run.milliseconds for run in adopted.runs.values()} == {None}, "packed results do not have it"
 
     assert arena("--merge", "records.json.gz", "--out", "nowhere", *packed) == 0
-    assert "records.json.gz: 6 finished runs of 2 defenses; 6 are new" in capsys.readouterr().out
+    assert (
+        "records.json.gz: 6 finished runs, 6 of them new; 0 that were void or failed are dropped"
+        in capsys.readouterr().out
+    )
     found = read_records(tmp_path / "records.json.gz")
     assert [column.label for column in found.columns] == ["fedavg", "median"]
     assert found.columns[1].runs == adopted.runs
@@ -83,7 +86,7 @@ def test_finished_runs_of_other_sweeps_are_taken_over_and_merged_into_records(ca
     assert arena("--merge", "records.json.gz", "--out", "nowhere") == 0
     assert (tmp_path / "records.json.gz").read_bytes() == before, "what is there stays"
     assert arena("--merge", "records.json.gz", "--out", "first") == 0
-    assert "6 finished runs of 2 defenses; 0 are new" in capsys.readouterr().out.splitlines()[-1]
+    assert "6 finished runs, 0 of them new;" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_a_rule_of_ones_own_gets_its_place_among_the_committed_columns(

@@ -225,6 +225,7 @@ def _current(tier: Tier, column: DefenseColumn) -> DefenseColumn:
     samples = {(run.task, run.attack): run for run in reversed(list(column.runs))}
     shares = {run.share for run in samples.values() if run.share}
     one_each = replace(tier, seeds=tuple({run.seed for run in samples.values()}), shares=tuple(shares))
+    one_each = one_each if shares else one_each.with_attacks([])
     try:
         keys = {scenario: cell.key for (_, scenario), cell in planned(one_each, [column.entrant]).items()}
     except ConfigError:  # the defense is no longer there

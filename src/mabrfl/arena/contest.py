@@ -10,6 +10,7 @@ from mabrfl.arena.arena_records import DefenseColumn, Records, collect, committe
 from mabrfl.arena.leaderboard import markdown
 from mabrfl.arena.scenarios import BASELINE, Named, Tier, entrants, named
 from mabrfl.arena.scoring import baseline, loss_of
+from mabrfl.arena.task_board import task_section
 from mabrfl.errors import StateError
 from mabrfl.recording.files import write_whole
 from mabrfl.reports.arrangement import slug
@@ -76,7 +77,9 @@ def _with_baseline(known: Records, out: Path, run: RunColumns) -> Records:
     return known.with_columns([_merged([known.column(BASELINE), measured])])
 
 
-def write_pages(records: Records, out: Path, *, own: Sequence[str] = (), pictures: str = "") -> list[Path]:
+def write_pages(
+    records: Records, out: Path, *, larger: Records | None = None, own: Sequence[str] = (), pictures: str = ""
+) -> list[Path]:
     """Write the leaderboard into a folder, as Markdown, HTML and a picture, and return the files.
 
     Parameters
@@ -85,6 +88,8 @@ def write_pages(records: Records, out: Path, *, own: Sequence[str] = (), picture
         Of the arena.
     out
         The folder.
+    larger
+        Records of a larger tier, which is shown task by task as far as it is run.
     own
         Labels to be marked.
     pictures
@@ -103,10 +108,10 @@ def write_pages(records: Records, out: Path, *, own: Sequence[str] = (), picture
     from mabrfl.reports.drawing import render  # noqa: PLC0415
 
     figure = heatmap(records, own=own)
-    text = markdown(records)
+    text = markdown(records, () if larger is None else task_section(larger))
     files = {
         out / "leaderboard.md": (text if pictures else text.replace("](images/", "](")).encode(),
-        out / "leaderboard-runs.html": page(records, own=own).encode(),
+        out / "leaderboard-runs.html": page(records, larger, own=own).encode(),
         out / pictures / "leaderboard.svg": render(figure, "svg"),
     }
     if not pictures:

@@ -175,9 +175,14 @@ def entrants(tier: str = WHOLE) -> tuple[Named, ...]:
     listed = [named("defense", value) for value in document["entrants"]]
     known = {str(entrant.settings["defense"]) for entrant in listed} | set(document["left_out"])
     rest = (named("defense", name) for name in catalog.BUILT_IN["defenses"] if name not in known)
-    first = document["first"].get(tier, [])
+    first = first_entrants(tier)
     order = {label: place for place, label in enumerate(first)}
     return tuple(sorted((*listed, *rest), key=lambda entrant: order.get(entrant.label, len(first))))
+
+
+def first_entrants(tier: str) -> tuple[str, ...]:
+    """Return the labels of the defenses that a tier runs before all others, in order; none if they are all alike."""
+    return tuple(tomllib.loads(data_file("entrants.toml").decode())["first"].get(tier, ()))
 
 
 def sweep_text(tier: Tier, columns: Sequence[Named], name: str, *, clean: bool = True) -> bytes:

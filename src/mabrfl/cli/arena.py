@@ -137,7 +137,8 @@ def arena(  # the options document themselves
     """
     console, wanted = Console(), load_tier(tier)
     if render is not None:
-        _show_files(console, write_pages(committed(wanted), render, pictures="images"))
+        larger = None if wanted.by_task else committed(load_tier("laptop"))
+        _show_files(console, write_pages(committed(wanted), render, larger=larger, pictures="images"))
         return
     if draw is not None and draw < 0:
         raise click.UsageError(f"--draw takes a seed from 0 on; got {draw}")
@@ -227,8 +228,8 @@ def _merge(console: Console, tier: Tier, file: Path, out: Path, sources: Sequenc
     old, new = ({(column.label, one) for column in each.columns for one in column.runs} for each in (before, after))
     _say(
         console,
-        f"{file}: {len(new):,} finished runs of {len(after.columns)} defenses; {len(new - old):,} are new, "
-        f"{len(old - new):,} were void or failed",
+        f"{file}: {len(new):,} finished runs, {len(new - old):,} of them new; {len(old - new):,} that were void or "
+        "failed are dropped",
     )
 
 
