@@ -47,8 +47,8 @@ class Run:
     caught
         How many percent of the attackers' updates were rejected; None if there were none.
     milliseconds
-        Of the defense in a round: to select, screen and aggregate; None for a run from packed results, which do not
-        have it.
+        Of the defense in a round: to select, screen and aggregate; None for a run that was taken over from another
+        sweep.
     error
         Why the run failed; such a run has no scores.
     """
