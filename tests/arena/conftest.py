@@ -44,6 +44,19 @@ def column(tier: Tier, entrant: Named, losses: dict[tuple[int, float, str], floa
 
 
 @pytest.fixture
+def larger(tier: Tier) -> Records:
+    """A tier that is scored by task: FedAvg is complete; our own entry has all runs of 10 %, and half of 30 %."""
+    laptop = replace(tier, name="laptop")
+    fallen = {(seed, share, "ipm"): 80.0 for seed in tier.seeds for share in SHARES}
+    ours = column(laptop, Named("mab-rfl hardened", {"defense": "mab-rfl"}), {(1, 0.1, "ipm"): 3.0})
+    kept = {one: run for one, run in ours.runs.items() if one.share == 0.1 and one.seed == 1}
+    begun = {one: run for one, run in ours.runs.items() if one.share == 0.3 and one.attack == "ipm"}
+    clean = {one: run for one, run in ours.runs.items() if one.attack == NOBODY and one.seed == 1}
+    first = column(laptop, named("defense", "fedavg"), {**fallen, (1, 0.1, "ipm"): 1.5})
+    return Records(laptop, (first, replace(ours, runs={**clean, **kept, **begun})))
+
+
+@pytest.fixture
 def records(tier: Tier) -> Records:
     """FedAvg falls to IPM, the median loses little, and Krum has a run missing."""
     fallen = {(seed, share, "ipm"): 80.0 for seed in tier.seeds for share in SHARES}

@@ -10,6 +10,7 @@ import pytest
 from mabrfl.arena.arena_records import Records, read_records, write_records
 from mabrfl.arena.scenarios import Tier, named
 from mabrfl.cli.main import main
+from mabrfl.sweeps.packing import pack
 
 pytestmark = pytest.mark.usefixtures("ready_to_fork")
 
@@ -31,8 +32,8 @@ def broken(cohort):
 def _small(tier: Tier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = (named("defense", "fedavg"), named("defense", "median"))
     monkeypatch.setattr("mabrfl.cli.arena.load_tier", lambda name: tier)
-    monkeypatch.setattr("mabrfl.cli.arena.entrants", lambda: few)
-    monkeypatch.setattr("mabrfl.arena.contest.entrants", lambda: few)
+    monkeypatch.setattr("mabrfl.cli.arena.entrants", lambda tier="quick": few)
+    monkeypatch.setattr("mabrfl.arena.contest.entrants", lambda tier="quick": few)
     monkeypatch.setattr("mabrfl.sweeps.scheduler.default_start_method", lambda devices: "fork")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "arena_own.py").write_text(OWN)
@@ -58,6 +59,34 @@ def test_everything_is_run_once_and_the_same_command_gives_the_same_pages(capsys
     assert [len(column.runs) for column in found.columns] == [5, 5]
     assert arena("--seed", "1", "--plan", "--out", "r") == 0
     assert "2 defenses: 10 runs, 10 of them done, in r" in capsys.readouterr().out
+
+
+def test_finished_runs_of_other_sweeps_are_taken_over_and_merged_into_records(capsys, tmp_path: Path) -> None:
+    assert arena("--seed", "1", "--defense", "median", "--out", "first") == 0
+    pack(tmp_path / "first" / "median", tmp_path / "median.json.gz")
+    pack(tmp_path / "first" / "baseline" / "fedavg", tmp_path / "clean.json.gz")
+    packed = ["--from", "median.json.gz", "--from", "clean.json.gz"]
+    capsys.readouterr()
+    assert arena("--seed", "1", "--plan", "--out", "second", *packed) == 0
+    assert "2 defenses: 10 runs, 0 of them done and 6 to be taken over, in second" in capsys.readouterr().out
+    assert arena("--seed", "1", "--out", "second", *packed) == 0
+    assert "seed 1: 10 of 10 runs done, 6 taken over;" in capsys.readouterr().out
+    adopted = read_records(tmp_path / "second" / "records.json.gz").columns[1]
+    assert {run.milliseconds for run in adopted.runs.values()} == {None}, "packed results do not have it"
+
+    assert arena("--merge", "records.json.gz", "--out", "nowhere", *packed) == 0
+    assert (
+        "records.json.gz: 6 finished runs, 6 of them new; 0 that were void or failed are dropped"
+        in capsys.readouterr().out
+    )
+    found = read_records(tmp_path / "records.json.gz")
+    assert [column.label for column in found.columns] == ["fedavg", "median"]
+    assert found.columns[1].runs == adopted.runs
+    before = (tmp_path / "records.json.gz").read_bytes()
+    assert arena("--merge", "records.json.gz", "--out", "nowhere") == 0
+    assert (tmp_path / "records.json.gz").read_bytes() == before, "what is there stays"
+    assert arena("--merge", "records.json.gz", "--out", "first") == 0
+    assert "6 finished runs, 0 of them new;" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_a_rule_of_ones_own_gets_its_place_among_the_committed_columns(
@@ -104,6 +133,9 @@ def test_fresh_scenarios_name_the_seed_that_repeats_them(capsys) -> None:
         (["--defense", "krumm"], "did you mean 'krum'"),
         (["--attack", "lye"], "did you mean 'lie'"),
         (["--seed", "9"], "has the seeds 1, 2; got 9"),
+        (["--task", "mnist"], "has the tasks digits; got 'mnist'"),
+        (["--merge", "r.json.gz", "--seed", "1"], "it takes no choice of runs"),
+        (["--from", "nowhere.json.gz"], "there are no results at 'nowhere.json.gz'"),
         (["--defense", "krum", "--set", "rounds=3"], "--set takes an option of the defense or the attack"),
         (["--draw", "-1"], "--draw takes a seed from 0 on; got -1"),
     ],

@@ -13,10 +13,11 @@ from mabrfl.arena.heatmap import heatmap, mean_losses
 from mabrfl.arena.leaderboard import markdown
 from mabrfl.arena.scenarios import Named
 from mabrfl.arena.scoring import scores
+from mabrfl.arena.task_board import task_section
 
 
-def data_of(text: str) -> dict:
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+def data_of(text: str, name: str = "data") -> dict:
+    return json.loads(re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', text, re.DOTALL)[1])
 
 
 def test_each_run_of_the_page_has_the_words_of_its_command(records: Records) -> None:
@@ -35,7 +36,7 @@ def test_each_run_of_the_page_has_the_words_of_its_command(records: Records) -> 
 def test_the_page_marks_places_and_says_first_where_our_entry_is_not_the_best(records: Records) -> None:
     ours = replace(records.columns[1], entrant=Named("mab-rfl hardened", {"defense": "mab-rfl"}))
     text = unescape(page(replace(records, columns=(records.columns[0], ours, records.columns[2]))))
-    assert text.index("our own entry, has place 2 of 3.") < text.index('<table id="board">')
+    assert text.index("our own entry, has place 2 of 3.") < text.index('<table class="board">')
     assert "and one defense has less; the least has krum" in text
     assert re.search(r'<tr><th class="stay" scope="row" data-value="krum">krum</th>\s*<td data-value="1">1</td>', text)
 
@@ -58,6 +59,36 @@ def test_markdown_has_a_row_for_each_place_and_names_what_is_missing(records: Re
     few = dict(list(records.columns[2].runs.items())[:3])
     begun = markdown(records.with_columns([replace(cut, runs=few)]))
     assert "Without a place, because not all of their runs are done: krum (3 of 10)." in begun
+
+
+def test_a_larger_tier_stands_below_task_by_task_with_what_is_missing(records: Records, larger: Records) -> None:
+    text = markdown(records, task_section(larger))
+    above, section = text.split("\n## Tier laptop\n")
+    assert above.replace("\nResults on larger data, as far as they are run: [tier `laptop`](#tier-laptop).\n", "") == (
+        markdown(records)
+    )
+    assert "So far 15 runs of 2 defenses are done" in section
+    assert "`mab-rfl hardened` has no place on digits yet: 5 of 10 runs are done." in section
+    assert "| — | mab-rfl hardened | — | 3.0 | — (2/4) | — | 1.5 | — |" in section
+    assert "No run is done yet of: mab-rfl paper, dnc," in section
+    data = data_of(page(records, larger), "data-larger")
+    assert (data["name"], data["partial"]) == ("laptop", True)
+    assert {column["label"]: column["place"] for column in data["columns"]} == {
+        "fedavg": ["1"],
+        "mab-rfl hardened": ["—"],
+    }
+    shown = unescape(page(records, larger))
+    assert "<td>— (2/4)</td>" in shown
+    assert "10 of 10; seeds 1, 2" in shown
+
+
+def test_a_larger_tier_without_records_is_a_sentence(records: Records, larger: Records) -> None:
+    nothing = replace(larger, columns=())
+    assert "So far no run is done" in task_section(nothing)[2]
+    text = page(records, nothing)
+    assert "So far no run is done" in text
+    assert 'id="data-larger"' not in text
+    assert "Tier laptop" not in page(records)
 
 
 def test_the_picture_has_a_row_per_defense_with_the_mean_loss(records: Records) -> None:

@@ -12,6 +12,7 @@ from mabrfl.arena.arena_records import Records, Run, committed, current, read_re
 from mabrfl.arena.contest import write_pages
 from mabrfl.arena.leaderboard import markdown
 from mabrfl.arena.scenarios import NOBODY, Scenario, Tier, entrants, load_tier, planned, run_settings
+from mabrfl.arena.task_board import task_section
 from mabrfl.catalog import BUILT_IN
 from mabrfl.config import config_hash, load_config
 from mabrfl.errors import StateError
@@ -51,6 +52,8 @@ def test_a_raised_revision_voids_the_runs_that_use_it_and_no_others(
     monkeypatch.setitem(BUILT_IN["attacks"], "ipm", replace(BUILT_IN["attacks"]["ipm"], revision=7))
     left = current(records).columns[0].runs
     assert {one.attack for one in left} == {NOBODY, "backdoor"}
+    alone = replace(records, columns=(replace(column := records.columns[0], runs=dict(list(column.runs.items())[:1])),))
+    assert current(alone) == alone, "with nobody attacking alone there is no share"
     monkeypatch.delitem(BUILT_IN["defenses"], "krum")
     assert current(records).columns[2].runs == {}
 
@@ -75,13 +78,21 @@ def published() -> Records:
     return committed(load_tier("quick"))
 
 
-def test_committed_records_have_the_keys_of_the_runs_that_their_settings_name(published: Records) -> None:
-    assert {column.label for column in published.columns} <= {entrant.label for entrant in entrants()}
-    sample = [(column, one) for column in published.columns for one in list(column.runs)[::97]]
-    assert len(sample) > 5
-    for column, one in sample:
-        key = config_hash(load_config(None, run_settings(published.tier, column.entrant, one)))
-        assert key.startswith(column.runs[one].key), (column.label, one)
+@pytest.fixture(scope="module")
+def published_laptop() -> Records:
+    return committed(load_tier("laptop"))
+
+
+def test_committed_records_have_the_keys_of_the_runs_that_their_settings_name(
+    published: Records, published_laptop: Records
+) -> None:
+    for records, step in ((published, 97), (published_laptop, 7)):
+        assert {column.label for column in records.columns} <= {entrant.label for entrant in entrants()}
+        sample = [(column, one) for column in records.columns for one in list(column.runs)[::step]]
+        assert len(sample) >= 4
+        for column, one in sample:
+            key = config_hash(load_config(None, run_settings(records.tier, column.entrant, one)))
+            assert key.startswith(column.runs[one].key), (column.label, one)
 
 
 def test_committed_records_of_one_seed_are_those_of_that_seed(published: Records) -> None:
@@ -92,14 +103,22 @@ def test_committed_records_of_one_seed_are_those_of_that_seed(published: Records
     assert alone.columns[0].runs == {one: run for one, run in published.columns[0].runs.items() if one.seed == 1}
 
 
-def test_the_leaderboard_in_the_documentation_is_that_of_the_committed_records(published: Records) -> None:
+def test_the_leaderboard_in_the_documentation_is_that_of_the_committed_records(
+    published: Records, published_laptop: Records
+) -> None:
     """`mabrfl arena --render docs` writes it."""
-    assert (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8") == markdown(published)
-    assert (ROOT / "docs" / "leaderboard-runs.html").read_text(encoding="utf-8") == page(published)
+    text = markdown(published, task_section(published_laptop))
+    assert (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8") == text
+    shown = (ROOT / "docs" / "leaderboard-runs.html").read_text(encoding="utf-8")
+    assert shown == page(published, published_laptop)
 
 
-def test_pages_of_the_same_records_have_the_same_bytes(published: Records, tmp_path: Path) -> None:
-    first, again = (write_pages(published, tmp_path / name, pictures="images") for name in ("a", "b"))
+def test_pages_of_the_same_records_have_the_same_bytes(
+    published: Records, published_laptop: Records, tmp_path: Path
+) -> None:
+    first, again = (
+        write_pages(published, tmp_path / name, larger=published_laptop, pictures="images") for name in ("a", "b")
+    )
     assert [path.name for path in first] == ["leaderboard.md", "leaderboard-runs.html", "leaderboard.svg"]
     for one, other in zip(first, again, strict=True):
         assert one.read_bytes() == other.read_bytes()

@@ -11,7 +11,7 @@ from mabrfl import catalog
 from mabrfl.arena.arena_records import committed
 from mabrfl.arena.fresh import fresh_tier
 from mabrfl.arena.repeating import run_command
-from mabrfl.arena.running import column_sweeps
+from mabrfl.arena.running import column_parts, column_sweeps
 from mabrfl.arena.scenarios import (
     NOBODY,
     TIERS,
@@ -98,6 +98,31 @@ def test_many_columns_of_one_attack_are_one_sweep_and_of_many_attacks_a_sweep_ea
         ("krum", "krum", 248),
         ("median", "median", 248),
     ]
+
+
+def test_of_a_larger_tier_a_task_is_run_with_all_defenses_before_the_next_one(tmp_path) -> None:
+    laptop = load_tier("laptop").with_seeds([1, 2])
+    order = [entrant.label for entrant in entrants("laptop")]
+    assert order[:3] == ["mab-rfl hardened", "mab-rfl paper", "dnc"]
+    assert set(order) == {entrant.label for entrant in entrants()}
+    two = [HARDENED, named("defense", "fedavg")]
+    parts = list(column_parts(laptop.with_tasks(["mnist", "cifar10"]), two, tmp_path))
+    assert [(part.label, part.seed, len(part.cells)) for part in parts[:7]] == [
+        ("fedavg, mnist, nobody attacks", 1, 1),
+        ("mab-rfl hardened, mnist", 1, 52),
+        ("fedavg, mnist", 1, 52),
+        ("fedavg, cifar10, nobody attacks", 1, 1),
+        ("mab-rfl hardened, cifar10", 1, 52),
+        ("fedavg, cifar10", 1, 52),
+        ("fedavg, mnist, nobody attacks", 2, 1),
+    ]
+
+
+def test_a_part_of_a_tier_has_some_of_its_seeds_and_tasks() -> None:
+    laptop = load_tier("laptop")
+    assert laptop.with_seeds([2]).with_tasks(["cifar10"]).is_part_of(laptop)
+    assert not load_tier("quick").is_part_of(laptop)
+    assert not laptop.is_part_of(laptop.with_seeds([2]))
 
 
 def test_fresh_scenarios_are_runs_with_other_keys_and_no_committed_records() -> None:

@@ -1,8 +1,8 @@
 """The records of the arena: the scores of every run in one small file, with what is needed to repeat each.
 
 The file is strict JSON under gzip. It has the tier, and for each column one list per quantity with an entry per
-scenario, in the tier's order; null stands for a run that is missing. The records of the tier ``quick`` come with the
-package, so that a defense can be placed among the others without running these.
+scenario, in the tier's order; null stands for a run that is missing. Records come with the package, so that a defense
+can be placed among the others without running these: complete ones of ``quick``, and ``laptop`` as far as it was run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mabrfl.arena.scenarios import Named, Scenario, Tier, parse_tier, place_of, 
 from mabrfl.errors import ConfigError, StateError
 from mabrfl.recording import read_rounds
 from mabrfl.recording.files import parse_json, read_bytes
-from mabrfl.recording.folder import shown
+from mabrfl.recording.folder import ROUNDS, shown
 from mabrfl.runs.finished import finished_summary, read_manifest
 from mabrfl.sweeps.packing import write_packed
 from mabrfl.sweeps.plan import folder_of, standing
@@ -47,7 +47,8 @@ class Run:
     caught
         How many percent of the attackers' updates were rejected; None if there were none.
     milliseconds
-        Of the defense in a round: to select, screen and aggregate.
+        Of the defense in a round: to select, screen and aggregate; None for a run that was taken over from another
+        sweep.
     error
         Why the run failed; such a run has no scores.
     """
@@ -113,22 +114,28 @@ def collect(tier: Tier, columns: Sequence[Named], out: Path, *, clean: bool = Tr
                 runs[label][scenario] = Run(cell.key[:KEY_LENGTH], error=known.error)
             elif known.status == "done" and not known.stale:
                 runs[label][scenario] = _scores(folder, cell.key)
-                made_with.setdefault(label, _versions(folder))
+                made_with.setdefault(label, versions_in(read_manifest(folder)))
     found = (DefenseColumn(column, runs[column.label], made_with.get(column.label, {})) for column in columns)
     return Records(tier, tuple(found))
 
 
 def _scores(folder: Path, key: str) -> Run:
-    summary = finished_summary(folder, key) or {}
+    run = run_of(key, finished_summary(folder, key) or {})
+    if not (folder / ROUNDS).is_file():  # taken over from packed results
+        return run
     records = read_rounds(folder).records
     server = sum(record.seconds.get(stage, 0.0) for record in records for stage in _SERVER)
+    return replace(run, milliseconds=float(f"{1000 * server / max(len(records), 1):.2g}"))
+
+
+def run_of(key: str, summary: Mapping[str, Any]) -> Run:
+    """Return the scores that the summary of a finished run has."""
     return Run(
         key[:KEY_LENGTH],
         accuracy=_rounded(summary.get("final_accuracy")),
         success=_rounded(summary.get("attack_success")),
         rejected=_percent(summary.get("honest_rejected_rate")),
         caught=_percent(summary.get("detection_recall")),
-        milliseconds=float(f"{1000 * server / max(len(records), 1):.2g}"),
     )
 
 
@@ -140,8 +147,9 @@ def _percent(value: Any) -> float | None:
     return None if value is None else round(100 * float(value), 1)
 
 
-def _versions(folder: Path) -> dict[str, str]:
-    versions = read_manifest(folder).get("versions", {})
+def versions_in(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return the versions that a run was made with, of those programs that matter."""
+    versions = manifest.get("versions", {})
     return {name: str(versions[name]) for name in _MADE_WITH if name in versions}
 
 
@@ -217,6 +225,7 @@ def _current(tier: Tier, column: DefenseColumn) -> DefenseColumn:
     samples = {(run.task, run.attack): run for run in reversed(list(column.runs))}
     shares = {run.share for run in samples.values() if run.share}
     one_each = replace(tier, seeds=tuple({run.seed for run in samples.values()}), shares=tuple(shares))
+    one_each = one_each if shares else one_each.with_attacks([])
     try:
         keys = {scenario: cell.key for (_, scenario), cell in planned(one_each, [column.entrant]).items()}
     except ConfigError:  # the defense is no longer there
@@ -227,10 +236,14 @@ def _current(tier: Tier, column: DefenseColumn) -> DefenseColumn:
     )
 
 
-def _of_seeds(records: Records, tier: Tier) -> Records:
-    """Return the runs of records with the seeds of a tier."""
+def part_of(records: Records, tier: Tier) -> Records:
+    """Return the runs of records with the seeds and the tasks of a tier."""
+    tasks = {task.label for task in tier.tasks}
     columns = [
-        replace(column, runs={run: scores for run, scores in column.runs.items() if run.seed in tier.seeds})
+        replace(
+            column,
+            runs={run: scores for run, scores in column.runs.items() if run.seed in tier.seeds and run.task in tasks},
+        )
         for column in records.columns
     ]
     return Records(tier, tuple(columns))
@@ -242,6 +255,6 @@ def committed(tier: Tier) -> Records:
     if tier.drawn_from is None and place.is_file():
         with resources.as_file(place) as file:
             records = read_records(file)
-        if replace(records.tier, seeds=tier.seeds) == tier:
-            return current(_of_seeds(records, tier))
+        if tier.is_part_of(records.tier):
+            return current(part_of(records, tier))
     return Records(tier, ())

@@ -10,6 +10,7 @@ from mabrfl.arena.arena_records import DefenseColumn, Records, collect, committe
 from mabrfl.arena.leaderboard import markdown
 from mabrfl.arena.scenarios import BASELINE, Named, Tier, entrants, named
 from mabrfl.arena.scoring import baseline, loss_of
+from mabrfl.arena.task_board import task_section
 from mabrfl.errors import StateError
 from mabrfl.recording.files import write_whole
 from mabrfl.reports.arrangement import slug
@@ -22,8 +23,9 @@ FALLS = 10.0
 
 def run_everything(tier: Tier, out: Path, run: RunColumns) -> Records:
     """Run all columns of a tier, and return what is done."""
-    run(tier, entrants(), out)
-    return collect(tier, entrants(), out)
+    columns = entrants(tier.name)
+    run(tier, columns, out)
+    return collect(tier, columns, out)
 
 
 def place_defenses(tier: Tier, columns: Sequence[Named], out: Path, run: RunColumns) -> Records:
@@ -53,6 +55,11 @@ def attack_folder(out: Path, attack: Named) -> Path:
     return out / f"attack-{slug(attack.label)}"
 
 
+def baseline_folder(out: Path) -> Path:
+    """Return the folder with FedAvg and nobody attacking, if only these runs of it are needed."""
+    return out / "baseline"
+
+
 def _merged(parts: Sequence[DefenseColumn | None]) -> DefenseColumn:
     found = [part for part in parts if part is not None]
     runs = {scenario: run for part in found for scenario, run in part.runs.items()}
@@ -65,12 +72,14 @@ def _with_baseline(known: Records, out: Path, run: RunColumns) -> Records:
     if set(baseline(known)) >= {(task.label, seed) for task in tier.tasks for seed in tier.seeds}:
         return known
     alone, measure = replace(tier, attacks=()), named("defense", BASELINE)
-    run(alone, [measure], out / "baseline")
-    measured = collect(alone, [measure], out / "baseline").columns[0]
+    run(alone, [measure], baseline_folder(out))
+    measured = collect(alone, [measure], baseline_folder(out)).columns[0]
     return known.with_columns([_merged([known.column(BASELINE), measured])])
 
 
-def write_pages(records: Records, out: Path, *, own: Sequence[str] = (), pictures: str = "") -> list[Path]:
+def write_pages(
+    records: Records, out: Path, *, larger: Records | None = None, own: Sequence[str] = (), pictures: str = ""
+) -> list[Path]:
     """Write the leaderboard into a folder, as Markdown, HTML and a picture, and return the files.
 
     Parameters
@@ -79,6 +88,8 @@ def write_pages(records: Records, out: Path, *, own: Sequence[str] = (), picture
         Of the arena.
     out
         The folder.
+    larger
+        Records of a larger tier, which is shown task by task as far as it is run.
     own
         Labels to be marked.
     pictures
@@ -97,10 +108,10 @@ def write_pages(records: Records, out: Path, *, own: Sequence[str] = (), picture
     from mabrfl.reports.drawing import render  # noqa: PLC0415
 
     figure = heatmap(records, own=own)
-    text = markdown(records)
+    text = markdown(records, () if larger is None else task_section(larger))
     files = {
         out / "leaderboard.md": (text if pictures else text.replace("](images/", "](")).encode(),
-        out / "leaderboard-runs.html": page(records, own=own).encode(),
+        out / "leaderboard-runs.html": page(records, larger, own=own).encode(),
         out / pictures / "leaderboard.svg": render(figure, "svg"),
     }
     if not pictures:

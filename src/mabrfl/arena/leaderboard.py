@@ -19,17 +19,19 @@ _ORIGIN = (
     "[leaderboard-runs.html](leaderboard-runs.html) is the same to sort, with the runs of each defense under each "
     "attack and the commands that repeat them. [arena.md](arena.md) says how scenarios are chosen, and how to enter."
 )
+_LARGER = "Results on larger data, as far as they are run: [tier `laptop`](#tier-laptop)."
 
 
 @dataclass(frozen=True)
 class LeaderboardFigure:
-    """One column of the leaderboard: the smaller the better."""
+    """One column of the leaderboard: the smaller the better. ``share``: the one that a worst case is at."""
 
     title: str
     words: str
     of: Callable[[Score], Measure | None]
     digits: int = 1
     unit: str = " points"
+    share: float | None = None
 
 
 def figures(shares: Sequence[float]) -> list[LeaderboardFigure]:
@@ -41,7 +43,9 @@ def figures(shares: Sequence[float]) -> list[LeaderboardFigure]:
     return [
         LeaderboardFigure("worst", "worst case over the shares", lambda score: score.overall_worst),
         *(
-            LeaderboardFigure(f"worst {percent(share)}", f"worst case at {percent(share)}", at(share, "worst"))
+            LeaderboardFigure(
+                f"worst {percent(share)}", f"worst case at {percent(share)}", at(share, "worst"), share=share
+            )
             for share in shares
         ),
         LeaderboardFigure("mean", "mean loss over the shares", lambda score: score.overall_mean),
@@ -90,22 +94,47 @@ def measure_text(measure: Measure | None, digits: int = 1) -> str:
     return mean if measure.deviation is None else f"{mean} ± {measure.deviation:.{digits}f}"
 
 
-def shortcomings(known: Sequence[Score], shares: Sequence[float], label: str = OURS) -> list[str]:
+Pair = tuple[Measure, Measure] | None
+"""A figure of two defenses; None if one does not have it."""
+
+
+def _pair(figure: LeaderboardFigure, ours: Score, other: Score) -> Pair:
+    own, theirs = figure.of(ours), figure.of(other)
+    return None if own is None or theirs is None else (own, theirs)
+
+
+def shortcomings(
+    known: Sequence[Score],
+    shares: Sequence[float],
+    label: str = OURS,
+    pair: Callable[[LeaderboardFigure, Score, Score], Pair] = _pair,
+) -> list[str]:
     """Return one sentence for each figure in which a defense is not the best, by more than chance.
 
     FedAvg and others that reject nobody cannot be beaten in what a defense costs: the best is whoever has the least.
+    Figures that a defense does not have are not compared.
+
+    Parameters
+    ----------
+    known
+        The scores of all defenses.
+    shares
+        The tier's.
+    label
+        The defense.
+    pair
+        Returns a figure of this defense and another one as they are to be compared.
     """
-    ours = next((score for score in known if score.label == label and score.place is not None), None)
+    ours = next((score for score in known if score.label == label), None)
     if ours is None:
         return []
-    placed = [score for score in known if score.place is not None]
     sentences = []
     for figure in figures(shares):
-        own, others = figure.of(ours), [(figure.of(score), score) for score in placed if score is not ours]
-        ahead = [(measure, score) for measure, score in others if measure and own and better(measure, own)]
-        if own is None or not ahead:
+        pairs = [(pair(figure, ours, score), score) for score in known if score is not ours]
+        ahead = [(*both, score) for both, score in pairs if both is not None and better(both[1], both[0])]
+        if not ahead:
             continue
-        best, leader = min(ahead, key=lambda pair: (pair[0].mean, pair[1].label))
+        own, best, leader = min(ahead, key=lambda one: (one[1].mean - one[0].mean, one[2].label))
         count = f"{len(ahead)} defense{'' if len(ahead) == 1 else 's'}" if len(ahead) > 1 else "one defense"
         sentences.append(
             f"{figure.words}: {measure_text(own, figure.digits)}{figure.unit}, and {count} "
@@ -163,13 +192,14 @@ def counts(records: Records) -> str:
     return (
         f"Arena version {tier.version}, tier `{tier.name}`{drawn}: {len(records.columns)} defenses against "
         f"{len(tier.attacks)} attacks by {', '.join(percent(share) for share in tier.shares)} of "
-        f"{_clients(records)} clients on {' and '.join(task.label for task in tier.tasks)}; {seeds_text} of "
+        f"{clients(records)} clients on {' and '.join(task.label for task in tier.tasks)}; {seeds_text} of "
         f"{', '.join(map(str, tier.seeds))}. {done:,} of {total:,} runs are done"
         f"{f', {failed} failed' if failed else ''}; what is missing is shown as missing."
     )
 
 
-def _clients(records: Records) -> str:
+def clients(records: Records) -> str:
+    """Return how many clients the tasks have."""
     tier = records.tier
     numbers = dict.fromkeys(
         str(task.settings.get("clients", tier.settings.get("clients", "the"))) for task in tier.tasks
@@ -191,31 +221,40 @@ def legend() -> list[str]:
     ]
 
 
-def markdown(records: Records) -> str:
-    """Return the leaderboard as a page in Markdown; the same records give the same text."""
+def markdown(records: Records, larger: Sequence[str] = ()) -> str:
+    """Return the leaderboard as a page in Markdown; the same records give the same text.
+
+    Parameters
+    ----------
+    records
+        Of the arena.
+    larger
+        Lines on a larger tier (:func:`~mabrfl.arena.task_board.task_section`), which stand at the end.
+    """
     known, shares = scores(records), records.tier.shares
     columns = figures(shares)
     lines = ["# Leaderboard", "", counts(records), "", _ORIGIN]
-    lines += ["", f"## Where `{OURS}` is not the best", "", *_paragraphs(opening(records, known)), ""]
+    lines += ["", _LARGER] if larger else []
+    lines += ["", f"## Where `{OURS}` is not the best", "", *paragraphs(opening(records, known)), ""]
     lines += ["## Table", "", *(f"- {line}" for line in legend()), ""]
     head = ["place", "defense", *(column.title for column in columns), "seeds"]
-    lines += [_row(head), _row(["--:", ":--", *["--:"] * (len(head) - 2)])]
+    lines += [table_row(head), table_row(["--:", ":--", *["--:"] * (len(head) - 2)])]
     placed = [score for score in known if score.place is not None]
     for score in placed:
         values = [measure_text(column.of(score), column.digits) for column in columns]
-        lines.append(_row([place_text(score), score.label, *values, str(len(score.seeds))]))
+        lines.append(table_row([place_text(score), score.label, *values, str(len(score.seeds))]))
     lines += ["", f"![{_CAPTION}](images/leaderboard.svg)"]
     lines += ["", "## What each defense loses most to", ""]
-    lines += [_row(["defense", *(percent(share) for share in shares)]), _row([":--", *[":--"] * len(shares)])]
+    lines += [table_row(["defense", *(percent(share) for share in shares)]), table_row([":--", *[":--"] * len(shares)])]
     for score in placed:
         assert score.hardest is not None  # it has a place
-        lines.append(_row([score.label, *(f"{attack} ({task})" for task, attack in score.hardest.values())]))
+        lines.append(table_row([score.label, *(f"{attack} ({task})" for task, attack in score.hardest.values())]))
     lines += ["", *_missing(known)]
-    lines += ["", "## Made with", "", _made_with(records), ""]
-    return "\n".join(lines)
+    lines += ["", "## Made with", "", made_with(records), ""]
+    return "\n".join([*lines, *larger])
 
 
-def _paragraphs(lines: Sequence[str]) -> list[str]:
+def paragraphs(lines: Sequence[str]) -> list[str]:
     """Put an empty line between sentences and lists."""
     result: list[str] = []
     for line in lines:
@@ -225,7 +264,8 @@ def _paragraphs(lines: Sequence[str]) -> list[str]:
     return result
 
 
-def _row(values: Sequence[str]) -> str:
+def table_row(values: Sequence[str]) -> str:
+    """Return a row of a table in Markdown."""
     return f"| {' | '.join(values)} |"
 
 
@@ -239,7 +279,8 @@ def _missing(known: Sequence[Score]) -> list[str]:
     return ["## Missing", "", *lines, *([f"No run is done yet of: {others}."] if others else [])]
 
 
-def _made_with(records: Records) -> str:
+def made_with(records: Records) -> str:
+    """Return the versions of what made the runs."""
     kinds = dict.fromkeys(
         ", ".join(f"{name} {version}" for name, version in column.made_with.items()) for column in records.columns
     )

@@ -23,6 +23,9 @@ from mabrfl.sweeps.sweep_file import LABEL, parse_sweep
 TIERS = ("quick", "laptop", "full")
 NOBODY = "none"
 """The attack of a scenario in which nobody attacks."""
+WHOLE = "quick"
+"""The tier that is scored as a whole. Of the larger ones perhaps only a part is ever run, so that each task is scored
+on its own."""
 BASELINE = "fedavg"
 """The defense whose accuracy with nobody attacking is the measure of all others."""
 
@@ -76,6 +79,24 @@ class Tier:
             if seed not in self.seeds:
                 raise ConfigError(f"the tier '{self.name}' has the seeds {', '.join(map(str, self.seeds))}; got {seed}")
         return replace(self, seeds=tuple(seed for seed in self.seeds if seed in seeds))
+
+    def with_tasks(self, labels: Sequence[str]) -> Tier:
+        """Return the tier with these tasks alone."""
+        known = [task.label for task in self.tasks]
+        for label in labels:
+            if label not in known:
+                raise ConfigError(f"the tier '{self.name}' has the tasks {', '.join(known)}; got '{label}'")
+        return replace(self, tasks=tuple(task for task in self.tasks if task.label in labels))
+
+    @property
+    def by_task(self) -> bool:
+        """Whether each task is run and scored on its own."""
+        return self.name != WHOLE
+
+    def is_part_of(self, other: Tier) -> bool:
+        """Whether this is another tier, perhaps with fewer seeds and tasks."""
+        same = replace(other, seeds=self.seeds, tasks=self.tasks) == self
+        return same and set(self.seeds) <= set(other.seeds) and all(task in other.tasks for task in self.tasks)
 
     def with_attacks(self, attacks: Sequence[Named]) -> Tier:
         """Return the tier with these attacks in place of its own."""
@@ -148,12 +169,20 @@ def named(setting: str, value: str | Mapping[str, Any]) -> Named:
     return Named(settings.pop(LABEL), settings)
 
 
-def entrants() -> tuple[Named, ...]:
-    """Return the defenses of the arena: those of its list, in its order, then the rest of the catalogue."""
+def entrants(tier: str = WHOLE) -> tuple[Named, ...]:
+    """Return the defenses of the arena in the order of a tier: its first ones, the list, the rest of the catalogue."""
     document = tomllib.loads(data_file("entrants.toml").decode())
     listed = [named("defense", value) for value in document["entrants"]]
     known = {str(entrant.settings["defense"]) for entrant in listed} | set(document["left_out"])
-    return (*listed, *(named("defense", name) for name in catalog.BUILT_IN["defenses"] if name not in known))
+    rest = (named("defense", name) for name in catalog.BUILT_IN["defenses"] if name not in known)
+    first = first_entrants(tier)
+    order = {label: place for place, label in enumerate(first)}
+    return tuple(sorted((*listed, *rest), key=lambda entrant: order.get(entrant.label, len(first))))
+
+
+def first_entrants(tier: str) -> tuple[str, ...]:
+    """Return the labels of the defenses that a tier runs before all others, in order; none if they are all alike."""
+    return tuple(tomllib.loads(data_file("entrants.toml").decode())["first"].get(tier, ()))
 
 
 def sweep_text(tier: Tier, columns: Sequence[Named], name: str, *, clean: bool = True) -> bytes:

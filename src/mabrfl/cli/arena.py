@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mabrfl import catalog
-from mabrfl.arena.arena_records import Records, committed
+from mabrfl.arena.arena_records import Records, committed, part_of, write_records
 from mabrfl.arena.contest import (
     FALLS,
     Fall,
@@ -31,6 +31,7 @@ from mabrfl.arena.contest import (
 )
 from mabrfl.arena.fresh import fresh_tier, new_seed
 from mabrfl.arena.leaderboard import counts, measure_text, percent, place_text
+from mabrfl.arena.merging import merged, records_in
 from mabrfl.arena.running import ColumnProgress, count_done, run_columns
 from mabrfl.arena.scenarios import BASELINE, Named, Tier, entrants, load_tier, named
 from mabrfl.arena.scoring import Score, scores
@@ -41,6 +42,7 @@ from mabrfl.cli.stopping import Stopped
 from mabrfl.errors import SweepError, require
 from mabrfl.reports.arrangement import slug
 from mabrfl.sweeps.plan import Standing
+from mabrfl.sweeps.results import Results, load_results
 from mabrfl.sweeps.sweep_progress import CellOutcome, Monitor, SweepProgress
 
 _WHAT, _HOW = "What to run", "How"
@@ -83,6 +85,10 @@ def arena(  # the options document themselves
             **INTEGER, help="Only this seed of the tier; repeatable (default: all with records).", rich_help_panel=_WHAT
         ),
     ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this task of the tier; repeatable.", rich_help_panel=_WHAT),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Draw new scenarios that nobody has seen.", rich_help_panel=_WHAT)
     ] = False,
@@ -92,6 +98,20 @@ def arena(  # the options document themselves
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder for the runs and pages (default: runs/arena/TIER).")
+    ] = None,
+    adopt_from: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            metavar="PACKED",
+            help="Take finished runs over from a packed file (mabrfl pack) or a sweep's folder; repeatable.",
+        ),
+    ] = None,
+    merge: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Add the finished runs of --out and --from to the records in this file; run nothing."
+        ),
     ] = None,
     render: Annotated[
         Path | None,
@@ -117,13 +137,21 @@ def arena(  # the options document themselves
     """
     console, wanted = Console(), load_tier(tier)
     if render is not None:
-        _show_files(console, write_pages(committed(wanted), render, pictures="images"))
+        larger = None if wanted.by_task else committed(load_tier("laptop"))
+        _show_files(console, write_pages(committed(wanted), render, larger=larger, pictures="images"))
         return
     if draw is not None and draw < 0:
         raise click.UsageError(f"--draw takes a seed from 0 on; got {draw}")
     if fresh or draw is not None:
         wanted = fresh_tier(wanted, new_seed() if draw is None else draw)
         _say(console, f"scenarios drawn from the seed {wanted.drawn_from}; --draw {wanted.drawn_from} repeats them")
+    sources = [load_results(path) for path in adopt_from or ()]
+    if merge is not None:
+        if defense or attack or seed or task or wanted.drawn_from is not None:
+            raise click.UsageError("--merge adds every run of a tier that is done; it takes no choice of runs")
+        _merge(console, wanted, merge, out or Path("runs") / "arena" / wanted.name, sources)
+        return
+    wanted = wanted.with_tasks(task) if task else wanted
     alone = bool(defense or attack)
     chosen = seed or (committed(wanted).seeds() if alone else ())
     wanted = wanted.with_seeds(chosen) if chosen else wanted
@@ -132,11 +160,12 @@ def arena(  # the options document themselves
     name = wanted.name if wanted.drawn_from is None else f"{wanted.name}-{wanted.drawn_from}"
     results = out or Path("runs") / "arena" / name
     if plan:
-        _show_plan(console, wanted, attacks, columns or list(entrants()), results)
+        _show_plan(console, wanted, attacks, columns or list(entrants(tier)), results, sources=sources)
         return
     require("torch", "the simulator")
     run = partial(
         run_columns,
+        adopt_from=sources,
         jobs=jobs,
         time_budget=time_budget,
         monitor=partial(_Tenths, console),
@@ -145,7 +174,7 @@ def arena(  # the options document themselves
     )
     try:
         if attacks:
-            records = try_attacks(wanted, attacks, columns or entrants(), results, run)
+            records = try_attacks(wanted, attacks, columns or entrants(tier), results, run)
         elif columns:
             # Nobody else has met scenarios that were just drawn: FedAvg alone is run beside.
             others = [named("defense", BASELINE)] if wanted.drawn_from is not None else []
@@ -156,7 +185,8 @@ def arena(  # the options document themselves
         Console(stderr=True).print(Text("interrupted; the same command goes on", style="yellow"))
         raise
     own = [one.label for one in (*columns, *attacks)]
-    _show_board(console, records, own)
+    for label in [[one.label] for one in wanted.tasks] if wanted.by_task else [[one.label for one in wanted.tasks]]:
+        _show_board(console, part_of(records, records.tier.with_tasks(label)), own)
     for one in attacks:
         _show_falls(console, falls(records, one.label), one.label)
     pages = results / f"place-of-{slug(own[0])}" if own else results
@@ -191,18 +221,40 @@ def _with_options(one: Named, settings: Sequence[str], kept: Sequence[str]) -> N
     return Named(f"{one.label} ({words})", {**one.settings, **given})
 
 
-def _show_plan(console: Console, tier: Tier, attacks: Sequence[Named], columns: Sequence[Named], out: Path) -> None:
+def _merge(console: Console, tier: Tier, file: Path, out: Path, sources: Sequence[Results]) -> None:
+    before = records_in(file, tier)
+    after = merged(before, entrants(tier.name), out, sources)
+    write_records(after, file)
+    old, new = ({(column.label, one) for column in each.columns for one in column.runs} for each in (before, after))
+    _say(
+        console,
+        f"{file}: {len(new):,} finished runs, {len(new - old):,} of them new; {len(old - new):,} that were void or "
+        "failed are dropped",
+    )
+
+
+def _show_plan(
+    console: Console,
+    tier: Tier,
+    attacks: Sequence[Named],
+    columns: Sequence[Named],
+    out: Path,
+    *,
+    sources: Sequence[Results],
+) -> None:
     parts = [(tier.with_attacks([attack]), attack_folder(out, attack)) for attack in attacks] or [(tier, out)]
-    counted = [count_done(one, columns, place, clean=not attacks) for one, place in parts]
-    done, total = (sum(numbers) for numbers in zip(*counted, strict=True))
-    _say(console, f"{len(columns)} defenses: {total:,} runs, {done:,} of them done, in {out}")
+    counted = [count_done(one, columns, place, clean=not attacks, adopt_from=sources) for one, place in parts]
+    done, adopted, total = (sum(numbers) for numbers in zip(*counted, strict=True))
+    more = f" and {adopted:,} to be taken over" if sources else ""
+    _say(console, f"{len(columns)} defenses: {total:,} runs, {done:,} of them done{more}, in {out}")
 
 
 def _report(console: Console, progress: ColumnProgress) -> None:
     failed = f", {progress.failed} failed" if progress.failed else ""
+    adopted = f", {progress.adopted} taken over" if progress.adopted else ""
     _say(
         console,
-        f"{progress.label}, seed {progress.seed}: {progress.done} of {progress.total} runs done{failed}; "
+        f"{progress.label}, seed {progress.seed}: {progress.done} of {progress.total} runs done{failed}{adopted}; "
         f"{in_words(progress.seconds)}",
     )
 

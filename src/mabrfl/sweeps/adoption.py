@@ -24,20 +24,22 @@ from mabrfl.recording.folder import CONFIG, MANIFEST, SUMMARY, explained, shown
 from mabrfl.recording.ownership import SERIES, WRITTEN_ASIDE
 from mabrfl.sweeps.cells import PlannedCell
 from mabrfl.sweeps.plan import Standing, folder_of, standing
-from mabrfl.sweeps.results import Cell, load_results
+from mabrfl.sweeps.results import Cell, Results, load_results
 from mabrfl.sweeps.series import compact
 
+Source = Path | str | Results
+"""A packed file, the folder of a sweep, or results that were read already."""
 _NAMES = ("dataset", "model", "defense", "selector", "attack")
 
 
-def adoptable(sources: Iterable[Path | str], cells: Sequence[PlannedCell]) -> dict[str, Cell]:
+def adoptable(sources: Iterable[Source], cells: Sequence[PlannedCell]) -> dict[str, Cell]:
     """Return the finished cells of a sweep that other results have, by key; the first results that have one win.
 
     Parameters
     ----------
     sources
-        Packed files or folders of sweeps. Their other cells, of another sweep or an older state of this one, are left
-        alone.
+        Packed files or folders of sweeps, or their results. Their other cells, of another sweep or an older state of
+        this one, are left alone.
     cells
         The sweep's.
 
@@ -49,14 +51,19 @@ def adoptable(sources: Iterable[Path | str], cells: Sequence[PlannedCell]) -> di
     planned = {cell.key: cell for cell in cells}
     finished: dict[str, Cell] = {}
     for source in sources:
-        known = [cell for cell in load_results(source).cells if cell.key in planned]
+        results = source if isinstance(source, Results) else load_results(source)
+        known = [cell for cell in results.cells if cell.key in planned]
         if not known:
-            raise StateError(f"{shown(source)} has no cell of this sweep; is it the right file?")
+            raise StateError(f"{_name_of(source)} has no cell of this sweep; is it the right file?")
         for cell in known:
             if cell.status == "done":
                 _check(cell, planned[cell.key], source)
                 finished.setdefault(cell.key, cell)
     return finished
+
+
+def _name_of(source: Source) -> str:
+    return source.name if isinstance(source, Results) else shown(source)
 
 
 def adopt(results: Path, cells: Sequence[PlannedCell], finished: Mapping[str, Cell]) -> int:
@@ -85,11 +92,12 @@ def with_adopted(known: Standing, finished: Mapping[str, Cell]) -> Standing:
     return Standing(known.cell, "done", rounds, took, cell.measured("final_accuracy"), code=code)
 
 
-def _check(cell: Cell, planned: PlannedCell, source: Path | str) -> None:
+def _check(cell: Cell, planned: PlannedCell, source: Source) -> None:
     """Refuse a cell that was changed: a sweep that adopts it would publish it."""
     if wrong := _difference(cell, planned):
         raise StateError(
-            f"{shown(source)} was changed: cell {planned.label} is not what its key says: {wrong}; nothing is adopted"
+            f"{_name_of(source)} was changed: cell {planned.label} is not what its key says: {wrong}; nothing is "
+            "adopted"
         )
 
 

@@ -19,7 +19,7 @@ from mabrfl.recording.atomic import remove_leftovers, replace_file, write_atomic
 from mabrfl.recording.folder import CHECKPOINTS, explained
 from mabrfl.recording.ownership import FAILED, PLAN
 from mabrfl.runs.observers import find_observer
-from mabrfl.sweeps.adoption import adopt, adoptable, forget_half_adopted
+from mabrfl.sweeps.adoption import Source, adopt, adoptable, forget_half_adopted
 from mabrfl.sweeps.cell_process import StartMethod, record_failure
 from mabrfl.sweeps.cells import PlannedCell
 from mabrfl.sweeps.launchers import (
@@ -51,7 +51,7 @@ def run_sweep(
     results: Path | str,
     *,
     only: Sequence[PlannedCell] | None = None,
-    adopt_from: Sequence[Path | str] = (),
+    adopt_from: Sequence[Source] = (),
     rerun: Collection[Rerun] = (),
     time_budget: float | None = None,
     jobs: int | None = None,
@@ -75,7 +75,8 @@ def run_sweep(
     only
         Run these of its cells alone.
     adopt_from
-        Packed files, or folders of sweeps, whose finished cells are taken over if they were not begun here.
+        Packed files, folders of sweeps, or their results, whose finished cells are taken over if they were not
+        begun here.
     rerun
         Run these as well: ``failed`` cells, which go on after their last finished round, and ``stale`` ones, which are
         finished, but with other code of the user's own than that of today. These keep their results until they start.
