@@ -192,8 +192,8 @@ def test_what_changes_the_result_changes_the_key(changed: dict[str, Any]) -> Non
 def test_an_option_of_a_preset_is_part_of_the_key_only_if_it_is_not_neutral() -> None:
     usual = identity(resolve(RunConfig(preset="hardened")))
     other = identity(resolve(RunConfig(preset="hardened", defense_options={"clip": 3.0})))
-    assert usual["defense_options"] == {}
-    assert other["defense_options"] == {"clip": 3.0}
+    assert usual["defense_options"] == {"separation_first": 0.6}  # its default has changed, its neutral value has not
+    assert other["defense_options"] == {"separation_first": 0.6, "clip": 3.0}
 
 
 def test_a_recorded_configuration_gets_the_settings_that_it_is_too_old_to_have() -> None:

@@ -326,7 +326,7 @@ _OF_MAB_RFL: Mapping[str, Entry] = {
     ),
     "hardened": Entry(
         target=f"{_PRESETS}[hardened]",
-        revision=4,  # more is asked of groups who agree as honest clients with one label do
+        revision=5,  # large opposed groups, and backdoors in the first layer once training has settled
         line="The default: no threshold to tune, reputation that reacts, bounded influence (docs/hardening.md).",
         colour="#000000",
         dashes="solid",

@@ -164,6 +164,17 @@ def test_no_less_is_asked_of_a_group_with_more_than_a_third_of_the_reputation():
         assert bool(groups) is (needed == 0.2)
 
 
+def test_less_is_asked_of_a_large_group_that_points_against_the_others():
+    for cosine, lowered in ((-0.1, False), (-0.4, True)):
+        groups, most = outlying_groups(
+            cohort(28, 22, agreement=0.15, cohesion=0.15, cosine=cosine), np.ones(50), separation=0.45, clear=2 / 3
+        )
+        assert most.members.tolist() == list(range(28, 50))
+        assert most.cosine == pytest.approx(cosine, abs=0.1)
+        assert most.needed == pytest.approx(0.45 * 1.24 * (1 / 3 if lowered else 1), abs=0.01)
+        assert bool(groups) is lowered
+
+
 def test_the_more_the_others_differ_the_less_is_the_needed_excess_lowered():
     rng = np.random.default_rng(1)
     directions = np.linalg.qr(rng.normal(size=(4000, 3)))[0].T

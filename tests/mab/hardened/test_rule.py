@@ -558,6 +558,26 @@ def test_a_push_in_one_layer_is_seen_there_and_nowhere_else(block, layer):
     assert (evidence["over"], evidence["group_size"]) == ("rounds", len(LIARS))
 
 
+def test_a_small_first_layer_is_examined_once_training_has_settled():
+    """In the first rounds honest clients differ in it. Members who agree more than the others are no excuse there."""
+    rng = np.random.default_rng(6)
+    columns = LAYERS.slices["first.weight"]
+    common, push = unit(rng.normal(size=(2, 160)))
+    honest, shield = world(), MabRfl(seed=1)
+    found = []
+    for t in range(1, 7):
+        rows = honest(t)
+        noise = unit(rng.normal(size=(CLIENTS, 160)))
+        length = np.linalg.norm(rows[:, columns], axis=1, keepdims=True)
+        liars = np.isin(np.arange(CLIENTS), list(LIARS))[:, None]
+        directions = np.where(liars, push + 0.6 * noise, common + 2.0 * noise)
+        rows[:, columns] = length * unit(directions)
+        outcome = shield.aggregate(Updates(range(CLIENTS), rows, layout=LAYERS), round=t)
+        found.append(outcome.rejected("outlier"))
+    assert found == [[]] * 3 + [sorted(LIARS)] * 3
+    assert {outcome.verdicts[k].evidence["block"] for k in LIARS} == {"first"}
+
+
 def test_an_honest_client_that_alone_owns_a_label_is_not_taken_for_a_liar():
     """It differs from all others, but in the last layer it does not oppose them."""
     rng = np.random.default_rng(1)

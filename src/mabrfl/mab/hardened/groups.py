@@ -35,6 +35,8 @@ half it is, the likelier it is that the others are the ones who lie."""
 _SMALL = 1 / 3
 """Up to this share of the mass a group needs less separation where the others agree. Attackers who are nearly half can
 agree among themselves, and with some honest clients, so that the other honest clients are the group."""
+_OPPOSITE = -0.25
+"""Up to this cosine with the others a group of any size needs less separation where the others agree."""
 _MIXED = 3.0
 """Honest clients who share a label agree so many times as much as the others do. Attackers whose data are like
 everybody's agree among themselves about as much as the others do."""
@@ -225,7 +227,9 @@ def outlying_groups(
     whole = mass[compared].sum()
     total = whole + spent
     gone = spent + np.cumsum([mass[group.members].sum() for group in groups])
-    shrinking = [clear if mass[group.members].sum() <= _SMALL * total else 0.0 for group in groups]
+    shrinking = [
+        clear if group.cosine <= _OPPOSITE or mass[group.members].sum() <= _SMALL * total else 0.0 for group in groups
+    ]
     rejected: list[Group] = []
     for k, group in enumerate(groups, start=1):
         if mass[group.members].sum() > most * whole or not minority(gone[k - 1], total):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mabrfl.checks import check_options
 
@@ -67,7 +67,7 @@ class HardenedOptions:
     memory: float = 0.8
     panel_rounds: int = 20
     separation_whole: float = 0.45
-    separation_first: float = 0.8
+    separation_first: float = field(default=0.6, metadata={"neutral": 0.8})
     separation_last: float = 0.35
     separation_labels: float = 0.16
     suspicion: float = 0.3
