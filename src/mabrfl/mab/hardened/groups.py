@@ -36,7 +36,8 @@ _SMALL = 1 / 3
 """Up to this share of the mass a group needs less separation where the others agree. Attackers who are nearly half can
 agree among themselves, and with some honest clients, so that the other honest clients are the group."""
 _OPPOSITE = -0.25
-"""Up to this cosine with the others a group of any size needs less separation where the others agree."""
+"""Up to this cosine with the others a group of any size needs less separation where the others agree: whoever is on the
+attackers' side by chance would have to point against the other honest clients as well."""
 _MIXED = 3.0
 """Honest clients who share a label agree so many times as much as the others do. Attackers whose data are like
 everybody's agree among themselves about as much as the others do."""
@@ -209,9 +210,9 @@ def outlying_groups(
     spent
         The mass of the clients that are not compared, because they are absent or rejected already.
     clear
-        By which share the needed excess of a group with at most a third of all mass shrinks where no group differs
-        among the clients that stay. It shrinks less the more these differ, and not at all where the groups just stand
-        out.
+        By which share the needed excess shrinks where no group differs among the clients that stay: for a group with at
+        most a third of all mass, or one that points against the others. It shrinks less the more these differ, and not
+        at all where the groups just stand out.
     alike
         By which share the needed excess grows for a group with reputation whose members agree three times as much as
         the others do, as honest clients who share a label do. It grows less the less they agree, and not at all up to
