@@ -326,7 +326,7 @@ _OF_MAB_RFL: Mapping[str, Entry] = {
     ),
     "hardened": Entry(
         target=f"{_PRESETS}[hardened]",
-        revision=5,  # large opposed groups, and backdoors in the first layer once training has settled
+        revision=5,  # large opposed groups; backdoors in a small first layer that the whole update backs
         line="The default: no threshold to tune, reputation that reacts, bounded influence (docs/hardening.md).",
         colour="#000000",
         dashes="solid",

@@ -175,6 +175,16 @@ def test_less_is_asked_of_a_large_group_that_points_against_the_others():
         assert bool(groups) is lowered
 
 
+@pytest.mark.parametrize(("cohesion", "needed"), [(0.0, 1.2), (0.15, 1.2), (0.4, 0.6)])
+def test_twice_as_much_is_asked_in_a_layer_of_a_group_that_hardly_differs_in_the_whole(cohesion, needed):
+    """In the layer the group has an excess of 0.97. In the whole it has -0.01, 0.14 and 0.39."""
+    layer, whole = cohort(agreement=0.5, cohesion=0.58), cohort(agreement=0.1, cohesion=cohesion)
+    groups, most = outlying_groups(layer, np.ones(50), separation=0.6, whole=whole)
+    assert most.excess == pytest.approx(0.97, abs=0.03)
+    assert most.needed == pytest.approx(needed)
+    assert bool(groups) is (needed == 0.6)
+
+
 def test_the_more_the_others_differ_the_less_is_the_needed_excess_lowered():
     rng = np.random.default_rng(1)
     directions = np.linalg.qr(rng.normal(size=(4000, 3)))[0].T

@@ -36,8 +36,6 @@ class Panel:
         Their reputation before this round, B / (B + M).
     consistency
         Cosine of each client's update with its own momentum of before; NaN without either.
-    round
-        Number of the round.
     """
 
     ids: tuple[ClientId, ...]
@@ -47,7 +45,6 @@ class Panel:
     columns: dict[Name, int]
     trust: NDArray[np.float64]
     consistency: NDArray[np.float64]
-    round: int
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -73,7 +70,7 @@ def convene(cohort: Cohort, memory: MomentumMemory, *, history: float, rounds: i
     shares = dict(zip(at_once, cohort.grams(list(at_once.values())), strict=True))
     now = views(cohort.gram, shares, None if history else blocks.head, cohort.matrix)
     if not history:
-        return Panel(cohort.ids, n, now, now, columns, cohort.trust(cohort.ids), np.full(n, np.nan), cohort.round)
+        return Panel(cohort.ids, n, now, now, columns, cohort.trust(cohort.ids), np.full(n, np.nan))
     memory.forget(gone=lambda client: client not in cohort.reputation, before=cohort.round - rounds)
     own = memory.rows(cohort.ids, cohort.matrix)
     clients = memory.clients()
@@ -98,5 +95,4 @@ def convene(cohort: Cohort, memory: MomentumMemory, *, history: float, rounds: i
         columns,
         cohort.trust(ids),
         np.concatenate([consistency, np.full(len(others), np.nan)]),
-        cohort.round,
     )

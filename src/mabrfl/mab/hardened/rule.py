@@ -46,9 +46,6 @@ _CHANCE = 3.0
 _SMALLEST = 2
 _SMALLEST_IN_FIRST = 5
 """The first layer is small, and honest updates of it nearly agree: a few that differ there are chance."""
-_SETTLED = 4
-"""Round from which a small first layer is examined. In the first rounds of training honest clients differ in it by more
-than attackers do later: an excess of up to 0.89 with seed 0, and at most 0.43 from round 4 on."""
 _MOST_IN_A_BLOCK = 0.45
 """Share of the reputation up to which a group is rejected for one layer. Attackers of nearly half who choose what they
 send can make the other half differ in some layer."""
@@ -229,8 +226,6 @@ class HardenedRule:
         """Reject the groups that stand out in one block."""
         block, over, cosines = view
         like_whole = block == "whole" or (block == "first" and panel.columns["first"] >= _LARGE_BLOCK)
-        if block == "first" and not like_whole and panel.round < _SETTLED:
-            return
         few = len(panel) < _FEW
         separation = getattr(self.options, f"separation_{block}") * (_MORE_AMONG_FEW if few and block != "whole" else 1)
         compared = np.flatnonzero(~findings.rejected[: len(cosines)])
@@ -245,6 +240,7 @@ class HardenedRule:
             spent=float(np.delete(panel.trust, compared).sum()),
             clear=_CLEAR if like_whole and over == "rounds" and not few else 0.0,
             alike=_ALIKE if block in _BY_LABEL else 0.0,
+            whole=panel.views["whole"] if block == "first" and not like_whole else None,
         )
         for group in groups or ([most] if most else []):
             why = {
