@@ -43,8 +43,8 @@ _MIXED = 3.0
 everybody's agree among themselves about as much as the others do."""
 _BACKED, _ALONE = 0.2, 2.0
 """Excess in the whole update from which it backs what a small layer shows; without it so many times as much is asked
-there. Honest clients may differ in a few numbers by more than attackers do, and then they hardly differ in all others: by
-up to 0.17 in the whole where the first layer has 0.7 to 1.4 (SGD, seeds 5 and 6); backdoors by 0.2 to 0.5."""
+there. Honest clients may differ in a few numbers by more than attackers do, and then they hardly differ in all others:
+by up to 0.17 in the whole where the first layer has 0.7 to 1.4 (SGD, seeds 5 and 6); backdoors by 0.2 to 0.5."""
 _ONE_BY_ONE = 32
 """So many groups are taken away one by one, each with a clustering of those that are left; there are twice as many
 clusterings at most."""
