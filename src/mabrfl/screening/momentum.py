@@ -172,9 +172,10 @@ class MomentumMemory:
         decay = np.where(since == _NEVER, 0.0, float(history))
         self._norms[rows] = 1 + decay * before  # an upper bound, until they are measured
         room = self._room(self._norms[rows])
-        vectors.fold_scaled(self._matrix, rows, updates, decay=decay * self._scales[rows] * room, gain=room / norms)
+        fold = vectors.folding(self._matrix, rows, updates, decay=decay * self._scales[rows] * room, gain=room / norms)
         self._scales[rows] = 1 / room
-        gram, shares = vectors.block_grams(self._matrix, blocks, self._norms[panel] / self._scales[panel], panel)
+        bounds = self._norms[panel] / self._scales[panel]
+        gram, shares = vectors.block_grams(self._matrix, blocks, bounds, panel, before=fold)
         self._norms[panel] = np.sqrt(np.clip(np.diag(gram), 0, None)) * self._scales[panel]
         self._computed[rows] = round_number
         past = decay * before
@@ -304,9 +305,9 @@ class HalfMomentumMemory(MomentumMemory):
     ) -> NDArray[np.float64]:
         room = self._room(bounds)
         taken = updates if len(take) == len(updates) else updates[take]
-        vectors.fold_scaled(self._matrix, rows, taken, decay=decay * room, gain=room)
+        fold = vectors.folding(self._matrix, rows, taken, decay=decay * room, gain=room)
         self._scales[rows] = 1 / room
-        gram = vectors.gram(self._matrix, bounds * room, rows)
+        gram = vectors.gram(self._matrix, bounds * room, rows, before=fold)
         return np.asarray(gram / room[:, None] / room)
 
     def _taken_over(self, matrix: Floats, scales: NDArray[np.float64]) -> tuple[Floats, NDArray[np.float64]]:
