@@ -55,12 +55,13 @@ def test_combine_does_not_read_rows_of_weight_zero():
     assert not vectors.combine(np.zeros(3), matrix).any()
 
 
-def test_fold_writes_the_momentum_and_returns_its_gram():
+def test_momenta_are_folded_and_multiplied_in_one_pass():
     memory, updates = random_matrix(5, 9_000), random_matrix(3, 9_000) * 2
     rows, take, decay = np.array([4, 0]), np.array([2, 1]), np.array([0.5, 0.0])
     expected = updates[take] + decay[:, None].astype(np.float32) * memory[rows]
     untouched = memory[[1, 2, 3]].copy()
-    gram = vectors.fold(memory, rows, updates, take, decay=decay, bounds=np.full(2, 100.0))
+    fold = vectors.folding(memory, rows, updates, take, decay=decay, gain=np.ones(2))
+    gram = vectors.gram(memory, np.full(2, 100.0), rows, before=fold)
     np.testing.assert_array_equal(memory[rows], expected)
     np.testing.assert_array_equal(memory[[1, 2, 3]], untouched)
     np.testing.assert_allclose(gram, expected.astype(float) @ expected.astype(float).T, rtol=1e-4, atol=1e-2)

@@ -23,7 +23,7 @@ from mabrfl.vectors.inner_products import (
 )
 from mabrfl.vectors.pairs import cosines, row_nearly_all_share, squared_distances
 from mabrfl.vectors.slices import SLICE, Floats, each_slice, one_blas_thread, wide
-from mabrfl.vectors.sums import combine, fold, folding, mix
+from mabrfl.vectors.sums import combine, folding, mix
 
 __all__ = [
     "SLICE",
@@ -35,7 +35,6 @@ __all__ = [
     "cosines",
     "difference_gram",
     "each_slice",
-    "fold",
     "folding",
     "gram",
     "label_residual_gram",
