@@ -19,8 +19,8 @@ from mabrfl.vectors.inner_products import (
     label_residual_gram,
     norms_and_grams,
     products,
-    row_norms,
 )
+from mabrfl.vectors.norms import row_norms
 from mabrfl.vectors.pairs import cosines, row_nearly_all_share, squared_distances
 from mabrfl.vectors.slices import SLICE, Floats, each_slice, one_blas_thread, wide
 from mabrfl.vectors.sums import combine, folding, mix

@@ -1,4 +1,4 @@
-"""Norms and inner products of rows."""
+"""Inner products of rows."""
 
 from __future__ import annotations
 
@@ -9,56 +9,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from mabrfl.vectors.norms import SAFE_NORMS, is_ordinary, norms_of, row_norms, squares_in
 from mabrfl.vectors.pairs import row_blocks
 from mabrfl.vectors.slices import Floats, each_slice, one_blas_thread, span, visit_slices, wide
 
 Grams = tuple[NDArray[np.float64], list[NDArray[np.float64]]]
 """The Gram matrix of rows, and its share over each block of columns."""
 _Products = tuple[Floats, list[tuple[int, Floats]]]
-
-_SAFE_NORMS = (1e-12, 1e12)
-"""Rows whose norms lie in here can be multiplied in float32 without overflow or underflow."""
-
-
-def row_norms(matrix: Floats) -> NDArray[np.float64]:
-    """Return the Euclidean norm of each row in float64; NaN or Inf where a row is not finite.
-
-    Squares are summed in the rows' own precision within a slice, which is fast and exact enough for
-    ordinary sizes; a row for which that overflows or underflows is measured again in float64.
-
-    Examples
-    --------
-    >>> row_norms(np.array([[3.0, 4.0], [3e30, 4e30]], dtype=np.float32)).round(-24)
-    array([0.e+00, 5.e+30])
-    """
-    if matrix.shape[0] == 0 or matrix.shape[1] == 0:
-        return np.zeros(matrix.shape[0])
-    return _total_norms(matrix, each_slice(matrix.shape[1], lambda columns: _squares(matrix[:, columns])))
-
-
-def _squares(part: Floats) -> NDArray[np.float64]:
-    """Return the squared norm of each row of one slice."""
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        return np.asarray(np.einsum("ij,ij->i", part, part), dtype=np.float64)
-
-
-def _total_norms(matrix: Floats, squares: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Add up the slices' squares; measure rows again for which they are too large or too small."""
-    with np.errstate(invalid="ignore"):
-        norms = np.asarray(np.sqrt(np.sum(squares, axis=0)))
-    low, high = _SAFE_NORMS
-    for row in np.flatnonzero(~((norms > low) & (norms < high))):
-        norms[row] = _exact_norm(matrix[row])
-    return norms
-
-
-def _exact_norm(row: Floats) -> float:
-    """Return the norm of one row, scaled by its largest entry so that nothing overflows."""
-    largest = float(np.max(np.abs(row)))
-    if not np.isfinite(largest) or largest == 0.0:
-        return largest
-    with np.errstate(over="ignore"):
-        return largest * float(np.linalg.norm(row.astype(np.float64) / largest))
 
 
 def gram(
@@ -105,13 +62,13 @@ def norms_and_grams(matrix: Floats, blocks: Sequence[Sequence[slice]] = ()) -> t
     def visit(columns: slice) -> tuple[NDArray[np.float64], _Products]:
         part = matrix[:, columns]
         with np.errstate(all="ignore"):
-            return _squares(part), totals.multiply(part, columns)
+            return squares_in(part), totals.multiply(part, columns)
 
     with np.errstate(all="ignore"):
         for some, products in visit_slices(matrix.shape[1], visit):
             squares.append(some)
             totals.add(products)
-    norms = _total_norms(matrix, squares)
+    norms = norms_of(matrix, squares)
     return norms, totals.grams(matrix) if is_ordinary(norms) else None
 
 
@@ -213,7 +170,7 @@ class _BlockTotals:
     def grams(self, matrix: Floats, rows: NDArray[np.intp] | None = None) -> Grams:
         """Return the sums. A block in which a row is of extreme size is multiplied again, from the matrix."""
         usual = self._exponents is None
-        sound = [usual and bool(np.all(share.diagonal() > _SAFE_NORMS[0] ** 2)) for share in self._shares]
+        sound = [usual and bool(np.all(share.diagonal() > SAFE_NORMS[0] ** 2)) for share in self._shares]
         return self._total.value(self._exponents), [
             share.value(None) if right else _scaled_gram(matrix, block, rows)
             for block, share, right in zip(self._blocks, self._shares, sound, strict=True)
@@ -286,12 +243,6 @@ def label_residual_gram(
         labels *= length
         result += labels
         return result
-
-
-def is_ordinary(norms: NDArray[np.float64]) -> bool:
-    """Whether rows with these norms can be multiplied in single precision as they are."""
-    low, high = _SAFE_NORMS
-    return bool(np.all((norms == 0) | ((norms > low) & (norms < high))))
 
 
 def slice_product(part: Floats, exponents: NDArray[np.intc] | None) -> Floats:
