@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -20,6 +22,19 @@ def best_of(
             work()
             best[name] = min(best[name], clock() - start)
     return best
+
+
+def cpu_of_all() -> float:
+    """Return the CPU seconds so far of this process and of those that it has started; not beside Linux."""
+    ticks, ours = 0, str(os.getpid())
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        if ours in (process.name, fields[1]):
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK") or time.process_time()
 
 
 def report(title: str, seconds: Mapping[str, float], *, base: str, targets: Mapping[str, float]) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from mabrfl import Decision, Defense, MabRfl, MabRflOptions, Median, MultiKrum, Updates, vectors
 from mabrfl.aggregation import FedAvg, Krum
 from mabrfl.errors import ConfigError, StateError
+from mabrfl.layout import Layout
 from mabrfl.mab.paper import MabRflRule
 from mabrfl.mab.presets import PRESETS, options
 from mabrfl.selection import ACS, Uniform
@@ -611,18 +612,18 @@ def test_if_most_replies_are_malformed_hardened_blames_nobody_and_all_say_so(pre
     assert outcome.verdicts[0].blamed  # one of six has itself to blame
 
 
-def counted_passes(monkeypatch, defense, rounds):
+def counted_passes(monkeypatch, defense, rounds, layout=None):
     """Judge rounds; return which functions read all updates in each round, and the steps."""
     read, passes, steps = [], [], []
 
     def counting(name, own):
         return lambda *args, **options: (read.append(name), own(*args, **options))[1]
 
-    for name in ("row_norms", "gram", "norms_and_gram", "block_grams"):
+    for name in ("row_norms", "gram", "norms_and_grams", "block_grams"):
         monkeypatch.setattr(vectors, name, counting(name, getattr(vectors, name)))
     for number, matrix in enumerate(rounds, 1):
         read.clear()
-        steps.append(defense.aggregate(Updates(range(len(matrix)), matrix), round=number).step)
+        steps.append(defense.aggregate(Updates(range(len(matrix)), matrix, layout=layout), round=number).step)
         passes.append(tuple(read))
     return passes, steps
 
@@ -634,10 +635,23 @@ def test_a_rule_that_asks_for_the_gram_matrix_gets_it_with_the_norms_from_its_se
         Defense(MultiKrum(num_malicious=2)).aggregate(Updates(range(7), matrix), round=1).step for matrix in rounds
     ]
     passes, steps = counted_passes(monkeypatch, Defense(MultiKrum(num_malicious=2)), rounds)
-    apart, together = ("row_norms", "gram"), ("norms_and_gram",)
+    apart, together = ("row_norms", "gram"), ("norms_and_grams",)
     assert passes == [apart, together, together, (*together, *apart), apart, together]
     for one, other in zip(steps, expected, strict=True):
         assert one.tobytes() == other.tobytes()
+
+
+def test_hardened_gets_the_gram_matrices_of_layers_with_the_norms_from_its_second_round_on(monkeypatch):
+    layout = Layout({"a.weight": (90, 100), "a.bias": (90,), "b.weight": (10, 90), "b.bias": (10,)})
+    rounds = [np.random.default_rng(seed).normal(size=(7, layout.size)).astype(np.float32) for seed in range(3)]
+    passes, steps = counted_passes(monkeypatch, MabRfl(seed=3), rounds, layout)
+    momenta = "block_grams"
+    assert passes == [("row_norms", "block_grams", momenta), *[("norms_and_grams", momenta)] * 2]
+    apart = MabRfl(seed=3)
+    for number, (matrix, step) in enumerate(zip(rounds, steps, strict=True), 1):
+        apart._one_pass = None
+        outcome = apart.aggregate(Updates(range(7), matrix, layout=layout), round=number)
+        assert outcome.step.tobytes() == step.tobytes()
 
 
 def test_a_rule_that_does_not_ask_for_the_gram_matrix_pays_for_none(monkeypatch):

@@ -55,12 +55,13 @@ def test_combine_does_not_read_rows_of_weight_zero():
     assert not vectors.combine(np.zeros(3), matrix).any()
 
 
-def test_fold_writes_the_momentum_and_returns_its_gram():
+def test_momenta_are_folded_and_multiplied_in_one_pass():
     memory, updates = random_matrix(5, 9_000), random_matrix(3, 9_000) * 2
     rows, take, decay = np.array([4, 0]), np.array([2, 1]), np.array([0.5, 0.0])
     expected = updates[take] + decay[:, None].astype(np.float32) * memory[rows]
     untouched = memory[[1, 2, 3]].copy()
-    gram = vectors.fold(memory, rows, updates, take, decay=decay, bounds=np.full(2, 100.0))
+    fold = vectors.folding(memory, rows, updates, take, decay=decay, gain=np.ones(2))
+    gram = vectors.gram(memory, np.full(2, 100.0), rows, before=fold)
     np.testing.assert_array_equal(memory[rows], expected)
     np.testing.assert_array_equal(memory[[1, 2, 3]], untouched)
     np.testing.assert_allclose(gram, expected.astype(float) @ expected.astype(float).T, rtol=1e-4, atol=1e-2)
@@ -73,25 +74,28 @@ def test_products_with_one_vector():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("n", "d"), [(1, 5), (1, 20_000), (2, 8_192), (7, 8_193), (50, 30_000)])
-def test_norms_and_gram_in_one_pass_have_the_bytes_of_two(n, d, dtype):
-    matrix = random_matrix(n, d).astype(dtype)
-    norms, gram = vectors.norms_and_gram(matrix)
+def test_norms_and_grams_in_one_pass_have_the_bytes_of_two(n, d, dtype):
+    matrix, blocks = random_matrix(n, d).astype(dtype), [[slice(0, 3)], [slice(4, 5), slice(8_000, 9_000)]]
+    matrix[0, 4] *= 1e-30  # in the second block, or in all of it that there is, a row of extreme size
+    norms, (gram, shares) = vectors.norms_and_grams(matrix, blocks)
+    whole, parts = vectors.block_grams(matrix, blocks)
     assert norms.tobytes() == vectors.row_norms(matrix).tobytes()
-    assert gram.tobytes() == vectors.gram(matrix).tobytes()
+    assert gram.tobytes() == whole.tobytes() == vectors.gram(matrix).tobytes()
+    assert [share.tobytes() for share in shares] == [part.tobytes() for part in parts]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
 def test_in_one_pass_there_is_no_gram_of_rows_that_are_not_finite_or_of_extreme_size(value):
     matrix = random_matrix(3, 9_000).astype(np.float32)
     matrix[1, 5] = value
-    norms, gram = vectors.norms_and_gram(matrix)
+    norms, grams = vectors.norms_and_grams(matrix)
     np.testing.assert_array_equal(norms, vectors.row_norms(matrix))
-    assert gram is None
+    assert grams is None
 
 
 def test_empty_matrices_are_fine():
-    norms, gram = vectors.norms_and_gram(np.zeros((0, 5), np.float32))
-    assert (len(norms), gram) == (0, None)
+    norms, grams = vectors.norms_and_grams(np.zeros((0, 5), np.float32))
+    assert (len(norms), grams) == (0, None)
     assert vectors.gram(np.zeros((0, 5), np.float32)).shape == (0, 0)
     assert vectors.row_norms(np.zeros((3, 0), np.float32)).tolist() == [0, 0, 0]
     assert vectors.products(np.zeros((2, 0)), np.zeros(0)).tolist() == [0, 0]
@@ -141,11 +145,12 @@ def test_momenta_folded_in_place_are_those_folded_in_copies(size):
     settings = {"decay": rng.random(4), "gain": rng.random(4) / size}
     rows = np.array([1, 2, 3, 4])
     once, again = memory.copy(), memory.copy()
-    vectors.fold_scaled(once, rows, updates[:4], **settings)
+    gram = vectors.gram(once, rows=rows, norms=np.ones(4), before=vectors.folding(once, rows, updates[:4], **settings))
     order = np.array([2, 0, 3, 1])
     shuffled = {name: values[order] for name, values in settings.items()}
-    vectors.fold_scaled(again, rows[order], updates[:4][order], **shuffled)
+    vectors.each_slice(20_000, vectors.folding(again, rows[order], updates[:4][order], **shuffled))
     assert once.tobytes() == again.tobytes()
+    assert gram.tobytes() == vectors.gram(again[rows]).tobytes(), "products are taken of what was folded"
     assert np.array_equal(once[[0, 5]], memory[[0, 5]])
 
 

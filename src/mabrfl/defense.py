@@ -114,7 +114,8 @@ class Defense:
         self._blame_majority = blame_majority
         self._progress = DefenseProgress(dimension=dimension)
         self._layout: Layout | None = None  # not part of the state: no later round depends on it
-        self._one_pass = False  # whether the last rule asked for the Gram matrix: intake can take it with the norms
+        # Blocks whose Gram matrices the rule asked for, beside that of the whole: intake takes them with the norms.
+        self._one_pass: Sequence[Sequence[slice]] | None = None
 
     @property
     def reputation(self) -> dict[ClientId, tuple[float, float]]:
@@ -203,11 +204,11 @@ class Defense:
             root_update=updates.root_update,
         )
         with vectors.one_blas_thread():  # matrices of clients are small, and threads of BLAS wait for each other
-            if intake.gram is not None:
-                vars(cohort)["gram"] = intake.gram
+            if intake.grams is not None:
+                vars(cohort)["gram"], vars(cohort)["_shares"] = intake.grams[0], (self._one_pass, intake.grams[1])
             decision = _checked(self.rule(cohort), cohort) if len(cohort) else None
-        useless = bool(intake.malformed) or (self._one_pass and intake.gram is None)
-        self._one_pass = not useless and (self._one_pass or "_multiplied" in vars(cohort))
+        useless = bool(intake.malformed) or (self._one_pass is not None and intake.grams is None)
+        self._one_pass = None if useless else vars(cohort).get("_multiplied", self._one_pass)
         self._layout = layout
         self._progress = replace(progress, last_round=int(round))
         if len(cohort):

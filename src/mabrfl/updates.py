@@ -252,7 +252,7 @@ class Cohort:
     @cached_property
     def gram(self) -> NDArray[np.float64]:
         """The ``(n, n)`` matrix of inner products, float64."""
-        vars(self)["_multiplied"] = True
+        vars(self)["_multiplied"] = ()
         return vectors.gram(self.matrix, self.norms)
 
     @cached_property
@@ -295,6 +295,10 @@ class Cohort:
 
     def grams(self, blocks: Sequence[Sequence[slice]]) -> list[NDArray[np.float64]]:
         """Return the Gram matrix of each of these blocks of columns, in one pass with ``gram``."""
+        known, shares = vars(self).pop("_shares", (None, []))
+        if known == blocks:
+            return list(shares)
+        vars(self)["_multiplied"] = blocks
         gram, shares = vectors.block_grams(self.matrix, blocks, self.norms)
         vars(self).setdefault("gram", gram)
         return shares

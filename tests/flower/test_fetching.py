@@ -177,7 +177,8 @@ def test_a_round_holds_its_rows_and_one_reply_at_a_time():
 
     schema = ModelSchema.of(large)
     inner = WireGrid(dict.fromkeys(range(1, clients + 1), answer))
-    grid = OneByOneGrid(inner, schema.reply_limits(), ReplyChecker(schema, "arrays", "num-examples").check)
+    checker = ReplyChecker(schema, "arrays", "num-examples")
+    grid = OneByOneGrid(inner, schema.reply_limits(), lambda content, node: checker.check(content))
     messages = write_messages(RecordDict({"c": ConfigRecord()}), list(range(1, clients + 1)), "train", 600)
     tracemalloc.start()
     try:

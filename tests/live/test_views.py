@@ -270,6 +270,34 @@ def test_a_federation_shows_nodes_reputations_verdicts_and_the_audit(federation:
     assert view.story('"key:bb"', "2")["moment"][1].startswith("Rejected as a sybil")
 
 
+@pytest.mark.parametrize("rounds", [-1, True, 10**400])
+def test_a_plan_with_a_number_of_rounds_that_no_run_has_is_shown_without_it(tmp_path: Path, rounds: int) -> None:
+    folder = write_sweep(tmp_path / "s", [({"defense": "krum"}, "running"), ({"defense": "median"}, "running")])
+    first, second = json.loads((folder / "cells.json").read_text())
+    first["config"]["rounds"] = rounds
+    (folder / "cells.json").write_text(json.dumps([first, second]))
+    shown = live(SweepView(folder))
+    assert [row["planned"] for row in shown["cells"]] == [None, second["config"]["rounds"]]
+
+
+@pytest.mark.parametrize("number", [-1, 0, True, 2**63])
+def test_rows_with_a_number_that_no_round_has_are_left_out(running: Path, federation: Path, number: int) -> None:
+    lines = (running / "rounds.jsonl").read_text().splitlines(keepends=True)
+    changed = json.dumps({**json.loads(lines[1]), "round": number}) + "\n"
+    (running / "rounds.jsonl").write_text(lines[0] + changed)
+    audit = AuditLog.open(federation / "audit.jsonl")
+    audit.append(reply("key:cc", "accepted", number, 3.0))
+    audit.close()
+    views: list[tuple[RunView | FederationView, list[int]]] = [
+        (RunView(running), [1]),
+        (FederationView(federation), [1, 2]),
+    ]
+    for view, rounds in views:
+        shown = live(view)
+        assert shown["rounds"] == rounds
+        assert view.story(shown["clients"][0]["handle"], str(shown["rounds"][-1]))["moment"]
+
+
 def test_a_federation_grows_and_a_changed_audit_is_named_until_it_is_mended(federation: Path) -> None:
     view, file = FederationView(federation), federation / "audit.jsonl"
     assert live(view)["rounds"] == [1, 2]

@@ -14,6 +14,7 @@ from mabrfl.errors import QuorumError
 from mabrfl.flower.messages import MatchedReply
 from mabrfl.flower.problems import Problem
 from mabrfl.flower.reply_checks import CheckResult, ReplyChecker
+from mabrfl.flower.update_rows import UpdateRows
 from mabrfl.global_model import GlobalModel
 from mabrfl.layout import Layout
 from mabrfl.rng import ClientId
@@ -48,15 +49,16 @@ class ReplyBatch:
     root_update: Floats | None = None
 
 
-def unpack(replies: list[MatchedReply], model: GlobalModel, checker: ReplyChecker) -> ReplyBatch:
+def unpack(replies: list[MatchedReply], model: GlobalModel, checker: ReplyChecker, rows: UpdateRows) -> ReplyBatch:
     """Turn every reply into an update: its weights minus the model's. Replies not checked yet are checked here.
 
-    The list becomes part of the batch, and the contents of its replies are dropped while the matrix is filled.
+    ``rows`` has the rows of those that were checked. The list becomes part of the batch, and the contents of replies
+    are dropped while the matrix is filled.
     """
     batch = ReplyBatch(replies, layout=checker.schema.layout, global_weights=model.weights)
     position = {reply.client: k for k, reply in enumerate(replies) if _has_row(reply)}
     batch.clients = canonical(client for client in position if client is not None)
-    batch.matrix = np.empty((len(batch.clients), checker.schema.dimension), checker.schema.dtype)
+    batch.matrix = rows.take(len(batch.clients))
     for row, client in zip(batch.matrix, batch.clients, strict=True):
         k = position[client]
         result = _checked(replies[k], checker, row)

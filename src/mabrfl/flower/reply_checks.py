@@ -104,10 +104,11 @@ def only_arrays(content: RecordDict, key: str) -> ArrayRecord:
     MalformedReply
         If there is none, or more than one, or it has another name.
     """
-    names = list(content.array_records)
-    if names != [key]:
+    records = content.array_records  # Flower makes a copy each time
+    if list(records) != [key]:
+        names = list(records)
         raise MalformedReply("records", f"expected one ArrayRecord named '{key}', got {len(names)} {_first(names)}")
-    return content.array_records[key]
+    return records[key]
 
 
 def num_examples(content: RecordDict, key: str) -> float:

@@ -40,7 +40,8 @@ class OneByOneGrid(Grid):
     limits
         The largest size of a reply; no limit if left out.
     check
-        Called with each reply to a train message as soon as it is there. Replies are returned without their arrays.
+        Called with each reply to a train message as soon as it is there, and with the node that the message went to.
+        Replies are returned without their arrays.
 
     Attributes
     ----------
@@ -49,7 +50,10 @@ class OneByOneGrid(Grid):
     """
 
     def __init__(
-        self, inner: Grid, limits: ReplyLimits | None = None, check: Callable[[RecordDict], CheckResult] | None = None
+        self,
+        inner: Grid,
+        limits: ReplyLimits | None = None,
+        check: Callable[[RecordDict, int], CheckResult] | None = None,
     ) -> None:
         self.inner = inner
         self.limits = limits
@@ -132,7 +136,7 @@ class OneByOneGrid(Grid):
                 if answered in self._checked:
                     self.results.pop(answered, None)
                 else:
-                    self.results[answered] = self.check(reply.content)
+                    self.results[answered] = self.check(reply.content, sent[answered].metadata.dst_node_id)
                 self._checked.add(answered)
             reply.content = _drop_arrays(reply.content)
         return received

@@ -45,8 +45,8 @@ class ResumingStrategy(EvaluatingStrategy):
         """Return every setting that the outcome depends on."""
 
     @abstractmethod
-    def check_reply(self, content: Any) -> CheckResult:
-        """Check a reply against the present model."""
+    def check_reply(self, content: Any, node: int) -> CheckResult:
+        """Check a reply of a node against the present model."""
 
     def start(  # noqa: PLR0917 (Flower's own signature)
         self,

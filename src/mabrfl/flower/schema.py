@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -190,16 +190,24 @@ class ModelSchema:
         buffers: Floats = np.empty(self.buffer_size, self.dtype)
         for part in self.parts:
             values = _payload(arrays[part.key].data, part)
-            if part.role == "fixed":
-                continue
-            if not np.isfinite(values).all():
-                position = int(np.flatnonzero(~np.isfinite(values.ravel()))[0])
-                raise MalformedReply(
-                    "not-finite", f"array '{part.key}' has {values.ravel()[position]} at position {position}"
-                )
-            target = weights if part.role == "weight" else buffers
-            target[part.start : part.start + part.size] = values.ravel()
+            if part.role != "fixed":
+                target = weights if part.role == "weight" else buffers
+                target[part.start : part.start + part.size] = values.ravel()
+        if not (np.isfinite(weights).all() and np.isfinite(buffers).all()):
+            self._refuse(weights, buffers)
         return buffers
+
+    def _refuse(self, weights: Floats, buffers: Floats) -> NoReturn:
+        """Name the first number that is not finite."""
+        for part in self.parts:
+            if part.role != "fixed":
+                values = (weights if part.role == "weight" else buffers)[part.start : part.start + part.size]
+                if len(bad := np.flatnonzero(~np.isfinite(values))):
+                    position = int(bad[0])
+                    raise MalformedReply(
+                        "not-finite", f"array '{part.key}' has {values[position]} at position {position}"
+                    )
+        raise AssertionError("all numbers are finite")
 
     def is_finite(self, weights: Floats, buffers: Floats) -> bool:
         """Return whether numbers are finite in the types of the model's arrays, which may be narrower."""

@@ -29,6 +29,7 @@ from mabrfl.flower.round_report import RoundReport, audit_rows, figures, log_rou
 from mabrfl.flower.server_state import FORMAT, ServerState
 from mabrfl.flower.state_folder import AuditKeeping
 from mabrfl.flower.tracking import RoundTracking
+from mabrfl.flower.update_rows import UpdateRows
 from mabrfl.flower.watching import RoundWatch
 from mabrfl.global_model import BUFFER_SUFFIXES, GlobalModel
 from mabrfl.protocols import Selector
@@ -199,6 +200,7 @@ class RobustStrategy(ResumingStrategy):
         self.state = ServerState(self.defense, buffer_suffixes)
         self._sent = SentMessages(0)
         self._matcher = ReplyMatcher()
+        self._rows = UpdateRows()
         self._grid: Grid | None = None
         self._check: tuple[GlobalModel, ReplyChecker] | None = None
         self._train_config: ConfigRecord | None = None
@@ -239,6 +241,7 @@ class RobustStrategy(ResumingStrategy):
         nodes = [online.node_of[client] for client in chosen]
         messages = write_messages(content, nodes, MessageType.TRAIN, self.ttl)
         self._sent = SentMessages(number, len(online.clients), messages, chosen, online.events)
+        self._rows.begin(chosen, nodes, self.state.schema)
         self._watch.stage("select")
         return messages
 
@@ -263,7 +266,7 @@ class RobustStrategy(ResumingStrategy):
         results = getattr(self._grid, "results", {})
         matched = self._matcher.match(list(replies), self._sent, results)
         results.clear()  # the matrix replaces them
-        batch = unpack(matched, state.model, self._checker())
+        batch = unpack(matched, state.model, self._checker(), self._rows)
         if self.root_update is not None:
             batch.root_update = root_row(self.root_update, number, state.record(), state.schema, state.model)
         judgement = judge(self.defense, batch, number, limits=self.limits, by_examples=self.trust_num_examples)
@@ -300,9 +303,9 @@ class RobustStrategy(ResumingStrategy):
         pinned = self.state.operator.pinned
         return self.defense.select(online, round=number, at_least=self.min_train_nodes, always=pinned)
 
-    def check_reply(self, content: RecordDict) -> CheckResult:
-        """Check a reply against the present model."""
-        return self._checker().check(content)
+    def check_reply(self, content: RecordDict, node: int) -> CheckResult:
+        """Check a reply of a node against the present model, and unpack its weights into the node's row."""
+        return self._checker().check(content, self._rows.row(node))
 
     def _checker(self) -> ReplyChecker:
         """Return the check of replies against the present model."""

@@ -18,7 +18,7 @@ from mabrfl.recording.evaluation import detection
 from mabrfl.recording.files import read_bytes, read_object
 from mabrfl.recording.folder import CONFIG, ROUNDS, SUMMARY
 from mabrfl.recording.ownership import FAILED, SERIES
-from mabrfl.recording.record import RoundRecord
+from mabrfl.recording.record import RoundRecord, is_round
 from mabrfl.recording.stories import RunStory
 
 RECENT = 20
@@ -52,9 +52,9 @@ class RunView:
         story = self._story()
         records, config = story.records, self._config()
         summary, failure = (read_object(self.folder / name, strict=False) for name in (SUMMARY, FAILED))
-        planned = config.get("rounds")
+        planned = rounds if is_round(rounds := config.get("rounds")) else None
         pace = pace_of(records)
-        left = planned - len(records) if isinstance(planned, int) else None
+        left = None if planned is None else planned - len(records)
         return {
             "kind": "run",
             "title": self.title or self.folder.name,
@@ -62,7 +62,7 @@ class RunView:
             "error": safe_text(failure.get("error", ""), 1000),
             "settings": [[name, _short(config[name])] for name in _SHOWN if config.get(name) not in (None, "", [])],
             "done": len(records),
-            "planned": planned if isinstance(planned, int) else None,
+            "planned": planned,
             "pace": pace,
             "eta": None if pace is None or left is None else pace * max(left, 0),
             "changed": stamp_of(self.folder / ROUNDS)[0],

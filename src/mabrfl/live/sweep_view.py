@@ -20,6 +20,7 @@ from mabrfl.recording.encoding import MALFORMED
 from mabrfl.recording.files import read_object
 from mabrfl.recording.folder import ROUNDS, SUMMARY
 from mabrfl.recording.ownership import FAILED, PLAN
+from mabrfl.recording.record import is_round
 from mabrfl.runs.finished import finished_summary
 from mabrfl.sweeps.cells import label_of
 from mabrfl.sweeps.plan import folder_of, last_plan
@@ -107,7 +108,7 @@ class _CellView:
         config = entry.get("config", {})
         self.kind = tuple(str(config.get(name)) for name in _KIND)
         rounds = config.get("rounds")
-        self.planned = rounds if isinstance(rounds, int) and not isinstance(rounds, bool) else None
+        self.planned = rounds if is_round(rounds) else None
         self._tail = Tail(lambda: [self.folder / ROUNDS])
         self._rounds, self._last = 0, b""
         self._known: tuple[Any, dict[str, Any]] = (None, {})

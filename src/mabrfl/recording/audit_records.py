@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from mabrfl.recording.audit import valid_rows
-from mabrfl.recording.record import RoundRecord
+from mabrfl.recording.record import RoundRecord, is_round
 from mabrfl.rng import ClientId
 from mabrfl.updates import Verdict
 
@@ -34,11 +34,11 @@ def verdict_of(row: Mapping[str, Any]) -> Verdict | None:
 def records_of_audit(rows: Iterable[Mapping[str, Any]]) -> list[RoundRecord]:
     """Return one record per round with valid rows; accuracies are NaN, since the audit does not have them."""
     decisions = [
-        row for row in valid_rows(rows) if row.get("kind") in ("reply", "round") and isinstance(row.get("round"), int)
+        row for row in valid_rows(rows) if row.get("kind") in ("reply", "round") and is_round(row.get("round"))
     ]
     reputation: dict[ClientId, tuple[float, float]] = {}
     records = []
-    for number, group in groupby(decisions, key=lambda row: row.get("round")):
+    for number, group in groupby(decisions, key=lambda row: int(row["round"])):
         selected: list[ClientId] = []
         verdicts: dict[ClientId, Verdict] = {}
         closing: Mapping[str, Any] = {}
@@ -54,7 +54,7 @@ def records_of_audit(rows: Iterable[Mapping[str, Any]]) -> list[RoundRecord]:
                     reputation[client] = after
         records.append(
             RoundRecord(
-                round=int(number or 0),
+                round=number,
                 accuracy=math.nan,
                 loss=math.nan,
                 selected=tuple(dict.fromkeys(selected)),

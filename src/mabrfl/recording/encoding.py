@@ -189,6 +189,8 @@ def from_safetensors(data: bytes | mmap) -> dict[str, NDArray[Any]]:
 
 def _views(header: Mapping[str, Any], numbers: memoryview) -> dict[str, NDArray[Any]]:
     """Return the arrays that a header describes; they must fill the numbers without a gap."""
+    # Not the library's safe_open: it maps the file too, but copies every array (237 MB of a state with momenta), and it
+    # opens the file by its name again, after its hash was checked.
     arrays, end = {}, 0
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         (start, stop), shape = entry["data_offsets"], entry["shape"]

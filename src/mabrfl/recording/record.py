@@ -129,7 +129,7 @@ class RoundRecord:
         """Return the record that :meth:`to_json` wrote; a number written as null comes back as NaN."""
         data = json.loads(line)
         return cls(
-            round=_whole(data["round"]),
+            round=_round(data["round"]),
             accuracy=_number(data["accuracy"]),
             loss=_number(data["loss"]),
             selected=_ids(data["selected"]),
@@ -152,6 +152,17 @@ class RoundRecord:
             attack_success=None if data.get("attack_success") is None else _number(data["attack_success"]),
             confusion=_square(data.get("confusion"), data["per_class"]),
         )
+
+
+def is_round(value: Any) -> bool:
+    """Whether a value that was read is the number of a round: whole, from 1, and of at most nine digits.
+
+    Examples
+    --------
+    >>> is_round(1), is_round(0), is_round(True), is_round(10**9)
+    (True, False, False, False)
+    """
+    return type(value) is int and 0 < value < 10**9
 
 
 def plain(value: Any) -> Any:
@@ -187,6 +198,12 @@ def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"expected a number, got {value!r:.40}")
     return float(value)
+
+
+def _round(value: Any) -> int:
+    if not is_round(value):
+        raise ValueError(f"expected the number of a round, got {value!r:.40}")
+    return int(value)
 
 
 def _whole(value: Any) -> int:

@@ -26,8 +26,8 @@ from mabrfl.vectors.disk_rows import copy_on_disk
 class Intake:
     """The well-formed updates in canonical order of their ids, and why the others are not.
 
-    ``silent`` are those of the malformed that sent nothing but zeros, or next to nothing: not to be blamed. ``gram``
-    is the Gram matrix, if it was asked for and all updates are well-formed.
+    ``silent`` are those of the malformed that sent nothing but zeros, or next to nothing: not to be blamed. ``grams``
+    are the Gram matrices, if they were asked for and all updates are well-formed.
     """
 
     ids: tuple[ClientId, ...]
@@ -36,11 +36,15 @@ class Intake:
     num_examples: NDArray[np.float64]
     malformed: dict[ClientId, str]
     silent: frozenset[ClientId] = frozenset()
-    gram: NDArray[np.float64] | None = None
+    grams: vectors.Grams | None = None
 
 
 def inspect(
-    updates: Updates, dimension: int | None = None, dtype: np.dtype[Any] | None = None, *, multiply: bool = False
+    updates: Updates,
+    dimension: int | None = None,
+    dtype: np.dtype[Any] | None = None,
+    *,
+    multiply: Sequence[Sequence[slice]] | None = None,
 ) -> Intake:
     """Separate well-formed updates from malformed ones.
 
@@ -59,7 +63,7 @@ def inspect(
         The server's precision, to which everything is converted before it is judged; if unknown, that of
         a whole matrix, and single precision for rows that came one by one. So no client can choose it.
     multiply
-        Whether the Gram matrix is taken in the same pass.
+        Blocks of columns, perhaps none: their Gram matrices and that of the whole are taken in the pass of the norms.
     """
     malformed = {client: "id sent twice" for client, times in Counter(updates.ids).items() if times > 1}
     counts = _counts(updates, malformed)
@@ -73,16 +77,16 @@ def inspect(
     empty: Floats = np.zeros((0, width if expected is None else expected), dtype=dtype or np.float32)
     kept = [client for client in canonical(position) if client not in malformed]
     matrix = _take(rows, [position[client] for client in kept], empty)
-    norms, gram = vectors.norms_and_gram(matrix) if multiply else (vectors.row_norms(matrix), None)
+    norms, grams = (vectors.row_norms(matrix), None) if multiply is None else vectors.norms_and_grams(matrix, multiply)
     bad = [k for k in range(len(kept)) if not _usable(float(norms[k]), matrix.dtype)]
     silent = frozenset(kept[k] for k in bad if norms[k] < 1)
     if bad:
         malformed.update({kept[k]: _explain(float(norms[k])) for k in bad})
         kept = [client for client in kept if client not in malformed]
         matrix = _take(rows, [position[client] for client in kept], empty)
-        norms, gram = vectors.row_norms(matrix), None
+        norms, grams = vectors.row_norms(matrix), None
     examples = counts[[position[client] for client in kept]] if kept else np.zeros(0)
-    return Intake(tuple(kept), matrix, norms, examples, malformed, silent, gram)
+    return Intake(tuple(kept), matrix, norms, examples, malformed, silent, grams)
 
 
 _MATRIX = 2

@@ -117,22 +117,12 @@ class MomentumMemory:
         past = decay * self._norms[rows]
         decay[norms[take] + past > float(np.finfo(updates.dtype).max)] = 0.0
         bounds = norms[take] + decay * self._norms[rows]
-        gram = self._fold(rows, updates, take, decay=decay * self._scales[rows], bounds=bounds)
+        room = self._room(bounds)
+        fold = vectors.folding(self._matrix, rows, updates, take, decay=decay * self._scales[rows] * room, gain=room)
+        self._scales[rows] = 1 / room
+        gram = vectors.gram(self._matrix, bounds * room, rows, before=fold) / room[:, None] / room
         self._norms[rows] = np.sqrt(np.clip(np.diag(gram), 0, None))
         self._computed[rows] = round_number
-        return gram
-
-    def _fold(
-        self,
-        rows: NDArray[np.intp],
-        updates: Floats,
-        take: NDArray[np.intp],
-        *,
-        decay: NDArray[np.float64],
-        bounds: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        gram = vectors.fold(self._matrix, rows, updates, take, decay=decay, bounds=bounds)
-        self._scales[rows] = 1.0
         return gram
 
     def fold_unit(
@@ -172,9 +162,10 @@ class MomentumMemory:
         decay = np.where(since == _NEVER, 0.0, float(history))
         self._norms[rows] = 1 + decay * before  # an upper bound, until they are measured
         room = self._room(self._norms[rows])
-        vectors.fold_scaled(self._matrix, rows, updates, decay=decay * self._scales[rows] * room, gain=room / norms)
+        fold = vectors.folding(self._matrix, rows, updates, decay=decay * self._scales[rows] * room, gain=room / norms)
         self._scales[rows] = 1 / room
-        gram, shares = vectors.block_grams(self._matrix, blocks, self._norms[panel] / self._scales[panel], panel)
+        bounds = self._norms[panel] / self._scales[panel]
+        gram, shares = vectors.block_grams(self._matrix, blocks, bounds, panel, before=fold)
         self._norms[panel] = np.sqrt(np.clip(np.diag(gram), 0, None)) * self._scales[panel]
         self._computed[rows] = round_number
         past = decay * before
@@ -292,22 +283,6 @@ class HalfMomentumMemory(MomentumMemory):
 
     def _room(self, bounds: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(np.ldexp(1.0, _LARGEST - np.frexp(bounds)[1]))
-
-    def _fold(
-        self,
-        rows: NDArray[np.intp],
-        updates: Floats,
-        take: NDArray[np.intp],
-        *,
-        decay: NDArray[np.float64],
-        bounds: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        room = self._room(bounds)
-        taken = updates if len(take) == len(updates) else updates[take]
-        vectors.fold_scaled(self._matrix, rows, taken, decay=decay * room, gain=room)
-        self._scales[rows] = 1 / room
-        gram = vectors.gram(self._matrix, bounds * room, rows)
-        return np.asarray(gram / room[:, None] / room)
 
     def _taken_over(self, matrix: Floats, scales: NDArray[np.float64]) -> tuple[Floats, NDArray[np.float64]]:
         if matrix.dtype == np.float16:

@@ -12,34 +12,35 @@ order of the slices, so that the result is the same, bit for bit, for any number
 
 from mabrfl.vectors.columns import coordinatewise, magnitude_thresholds, sign_agreement, sparse_statistics
 from mabrfl.vectors.inner_products import (
+    Grams,
     block_grams,
     difference_gram,
     gram,
     label_residual_gram,
-    norms_and_gram,
+    norms_and_grams,
     products,
-    row_norms,
 )
+from mabrfl.vectors.norms import row_norms
 from mabrfl.vectors.pairs import cosines, row_nearly_all_share, squared_distances
 from mabrfl.vectors.slices import SLICE, Floats, each_slice, one_blas_thread, wide
-from mabrfl.vectors.sums import combine, fold, fold_scaled, mix
+from mabrfl.vectors.sums import combine, folding, mix
 
 __all__ = [
     "SLICE",
     "Floats",
+    "Grams",
     "block_grams",
     "combine",
     "coordinatewise",
     "cosines",
     "difference_gram",
     "each_slice",
-    "fold",
-    "fold_scaled",
+    "folding",
     "gram",
     "label_residual_gram",
     "magnitude_thresholds",
     "mix",
-    "norms_and_gram",
+    "norms_and_grams",
     "one_blas_thread",
     "products",
     "row_nearly_all_share",

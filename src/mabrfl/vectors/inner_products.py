@@ -1,64 +1,29 @@
-"""Norms and inner products of rows."""
+"""Inner products of rows."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mabrfl.vectors.norms import SAFE_NORMS, is_ordinary, norms_of, row_norms, squares_in
 from mabrfl.vectors.pairs import row_blocks
-from mabrfl.vectors.slices import Floats, each_slice, one_blas_thread, visit_slices, wide
+from mabrfl.vectors.slices import Floats, each_slice, one_blas_thread, span, visit_slices, wide
 
-_SAFE_NORMS = (1e-12, 1e12)
-"""Rows whose norms lie in here can be multiplied in float32 without overflow or underflow."""
-
-
-def row_norms(matrix: Floats) -> NDArray[np.float64]:
-    """Return the Euclidean norm of each row in float64; NaN or Inf where a row is not finite.
-
-    Squares are summed in the rows' own precision within a slice, which is fast and exact enough for
-    ordinary sizes; a row for which that overflows or underflows is measured again in float64.
-
-    Examples
-    --------
-    >>> row_norms(np.array([[3.0, 4.0], [3e30, 4e30]], dtype=np.float32)).round(-24)
-    array([0.e+00, 5.e+30])
-    """
-    if matrix.shape[0] == 0 or matrix.shape[1] == 0:
-        return np.zeros(matrix.shape[0])
-    return _total_norms(matrix, each_slice(matrix.shape[1], lambda columns: _squares(matrix[:, columns])))
-
-
-def _squares(part: Floats) -> NDArray[np.float64]:
-    """Return the squared norm of each row of one slice."""
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        return np.asarray(np.einsum("ij,ij->i", part, part), dtype=np.float64)
-
-
-def _total_norms(matrix: Floats, squares: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Add up the slices' squares; measure rows again for which they are too large or too small."""
-    with np.errstate(invalid="ignore"):
-        norms = np.asarray(np.sqrt(np.sum(squares, axis=0)))
-    low, high = _SAFE_NORMS
-    for row in np.flatnonzero(~((norms > low) & (norms < high))):
-        norms[row] = _exact_norm(matrix[row])
-    return norms
-
-
-def _exact_norm(row: Floats) -> float:
-    """Return the norm of one row, scaled by its largest entry so that nothing overflows."""
-    largest = float(np.max(np.abs(row)))
-    if not np.isfinite(largest) or largest == 0.0:
-        return largest
-    with np.errstate(over="ignore"):
-        return largest * float(np.linalg.norm(row.astype(np.float64) / largest))
+Grams = tuple[NDArray[np.float64], list[NDArray[np.float64]]]
+"""The Gram matrix of rows, and its share over each block of columns."""
+_Products = tuple[Floats, list[tuple[int, Floats]]]
 
 
 def gram(
-    matrix: Floats, norms: NDArray[np.float64] | None = None, rows: NDArray[np.intp] | None = None
+    matrix: Floats,
+    norms: NDArray[np.float64] | None = None,
+    rows: NDArray[np.intp] | None = None,
+    *,
+    before: Callable[[slice], None] | None = None,
 ) -> NDArray[np.float64]:
     """Return ``X @ X.T`` in float64, from products in the rows' own precision.
 
@@ -72,44 +37,39 @@ def gram(
         The norms of X, if known already.
     rows
         Which rows of the array X consists of; all of them if left out.
+    before
+        Called with each slice of columns before it is read: it may change these columns, and needs no pass of its own.
     """
-    if norms is None:
-        norms = row_norms(matrix if rows is None else matrix[rows])
-    exponents = None if is_ordinary(norms) else np.frexp(norms)[1]
-    chosen = slice(None) if rows is None else rows
-    products = visit_slices(matrix.shape[1], lambda columns: slice_product(wide(matrix[chosen, columns]), exponents))
-    return total_gram(products, len(norms), exponents)
+    return block_grams(matrix, (), norms, rows, before=before)[0]
 
 
-def norms_and_gram(matrix: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Return :func:`row_norms` and :func:`gram` in one pass: a slice is still in the cache when it is needed again.
+def norms_and_grams(matrix: Floats, blocks: Sequence[Sequence[slice]] = ()) -> tuple[NDArray[np.float64], Grams | None]:
+    """Return :func:`row_norms` and :func:`block_grams` in one pass: a slice is still in the cache when needed again.
 
-    The Gram matrix is None if a row is not finite, or of extreme size.
+    There are no Gram matrices if a row is not finite, or of extreme size.
 
     Examples
     --------
-    >>> norms_and_gram(np.array([[3.0, 4.0], [0.0, 2.0]]))
-    (array([5., 2.]), array([[25.,  8.],
-           [ 8.,  4.]]))
+    >>> norms_and_grams(np.array([[3.0, 4.0], [0.0, 2.0]]))
+    (array([5., 2.]), (array([[25.,  8.],
+           [ 8.,  4.]]), []))
     """
     if matrix.shape[0] == 0 or matrix.shape[1] == 0:
         return row_norms(matrix), None
     squares: list[NDArray[np.float64]] = []
+    totals = _BlockTotals(len(matrix), blocks)
 
-    def visit(columns: slice) -> tuple[NDArray[np.float64], Floats]:
+    def visit(columns: slice) -> tuple[NDArray[np.float64], _Products]:
         part = matrix[:, columns]
         with np.errstate(all="ignore"):
-            return _squares(part), slice_product(part, None)
-
-    def products() -> Iterator[Floats]:
-        for some, product in visit_slices(matrix.shape[1], visit):
-            squares.append(some)
-            yield product
+            return squares_in(part), totals.multiply(part, columns)
 
     with np.errstate(all="ignore"):
-        total = total_gram(products(), len(matrix), None)
-    norms = _total_norms(matrix, squares)
-    return norms, total if is_ordinary(norms) else None
+        for some, products in visit_slices(matrix.shape[1], visit):
+            squares.append(some)
+            totals.add(products)
+    norms = norms_of(matrix, squares)
+    return norms, totals.grams(matrix) if is_ordinary(norms) else None
 
 
 def difference_gram(matrix: Floats, row: int) -> NDArray[np.float64]:
@@ -142,7 +102,9 @@ def block_grams(
     blocks: Sequence[Sequence[slice]],
     norms: NDArray[np.float64] | None = None,
     rows: NDArray[np.intp] | None = None,
-) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
+    *,
+    before: Callable[[slice], None] | None = None,
+) -> Grams:
     """Return ``X @ X.T``, the same bytes as :func:`gram`, and its share over each block of columns, in one pass.
 
     A slice inside a block is multiplied once for both. A slice that contains the bound of a block is multiplied
@@ -152,47 +114,67 @@ def block_grams(
 
     Parameters
     ----------
-    matrix
-        ``(n, d)`` array of finite numbers.
+    matrix, norms, rows, before
+        See :func:`gram`.
     blocks
         The columns of each block, as slices ``start:stop`` without overlap.
-    norms
-        The norms of X, if known already.
-    rows
-        Which rows of the array X consists of; all of them if left out.
     """
     if norms is None:
         norms = row_norms(matrix if rows is None else matrix[rows])
-    exponents = None if is_ordinary(norms) else np.frexp(norms)[1]
-    chosen = slice(None) if rows is None else rows
-    bounds = sorted({bound for block in blocks for columns in block for bound in (columns.start, columns.stop)})
+    totals = _BlockTotals(len(norms), blocks, None if is_ordinary(norms) else np.frexp(norms)[1])
+    chosen = slice(None) if rows is None else rows if (found := span(rows)) is None else found
 
-    def owners(start: int) -> list[int]:
-        return [k for k, block in enumerate(blocks) if any(part.start <= start < part.stop for part in block)]
+    def visit(columns: slice) -> _Products:
+        if before is not None:
+            before(columns)
+        return totals.multiply(wide(matrix[chosen, columns]), columns)
 
-    def visit(columns: slice) -> tuple[Floats, list[tuple[int, Floats]]]:
-        part = wide(matrix[chosen, columns])
-        whole = slice_product(part, exponents)
-        cuts = bounds[bisect_right(bounds, columns.start) : bisect_left(bounds, columns.stop)]
+    for products in visit_slices(matrix.shape[1], visit):
+        totals.add(products)
+    return totals.grams(matrix, rows)
+
+
+class _BlockTotals:
+    """The Gram matrices of rows over all columns and over blocks of them, added up slice by slice."""
+
+    def __init__(self, n: int, blocks: Sequence[Sequence[slice]], exponents: NDArray[np.intc] | None = None) -> None:
+        self._blocks, self._exponents = blocks, exponents
+        self._total, self._shares = _Total(n), [_Total(n) for _ in blocks]
+        self._bounds = sorted({bound for block in blocks for each in block for bound in (each.start, each.stop)})
+
+    def multiply(self, part: Floats, columns: slice) -> _Products:
+        """Return the Gram matrix of a slice, and those of its parts that belong to a block, with the block's number."""
+        whole = slice_product(part, self._exponents)
+        if self._exponents is not None:  # blocks are measured one by one
+            return whole, []
+        cuts = self._bounds[bisect_right(self._bounds, columns.start) : bisect_left(self._bounds, columns.stop)]
         if not cuts:
-            return whole, [(owner, whole) for owner in owners(columns.start)]
+            return whole, [(owner, whole) for owner in self._owners(columns.start)]
         pieces = []
         for start, stop in pairwise([columns.start, *cuts, columns.stop]):
-            if found := owners(start):
-                piece = slice_product(part[:, start - columns.start : stop - columns.start], exponents)
+            if found := self._owners(start):
+                piece = slice_product(part[:, start - columns.start : stop - columns.start], None)
                 pieces += [(owner, piece) for owner in found]
         return whole, pieces
 
-    total, shares = _Total(len(norms)), [_Total(len(norms)) for _ in blocks]
-    for whole, pieces in visit_slices(matrix.shape[1], visit):
-        total.add(whole)
-        for owner, piece in pieces if exponents is None else ():
-            shares[owner].add(piece)
-    sound = [exponents is None and bool(np.all(share.diagonal() > _SAFE_NORMS[0] ** 2)) for share in shares]
-    return total.value(exponents), [
-        share.value(None) if right else _scaled_gram(matrix, block, rows)
-        for block, share, right in zip(blocks, shares, sound, strict=True)
-    ]
+    def _owners(self, start: int) -> list[int]:
+        return [k for k, block in enumerate(self._blocks) if any(part.start <= start < part.stop for part in block)]
+
+    def add(self, products: _Products) -> None:
+        """Add the products of the next slice."""
+        whole, pieces = products
+        self._total.add(whole)
+        for owner, piece in pieces:
+            self._shares[owner].add(piece)
+
+    def grams(self, matrix: Floats, rows: NDArray[np.intp] | None = None) -> Grams:
+        """Return the sums. A block in which a row is of extreme size is multiplied again, from the matrix."""
+        usual = self._exponents is None
+        sound = [usual and bool(np.all(share.diagonal() > SAFE_NORMS[0] ** 2)) for share in self._shares]
+        return self._total.value(self._exponents), [
+            share.value(None) if right else _scaled_gram(matrix, block, rows)
+            for block, share, right in zip(self._blocks, self._shares, sound, strict=True)
+        ]
 
 
 def _scaled_gram(matrix: Floats, block: Sequence[slice], rows: NDArray[np.intp] | None) -> NDArray[np.float64]:
@@ -261,12 +243,6 @@ def label_residual_gram(
         labels *= length
         result += labels
         return result
-
-
-def is_ordinary(norms: NDArray[np.float64]) -> bool:
-    """Whether rows with these norms can be multiplied in single precision as they are."""
-    low, high = _SAFE_NORMS
-    return bool(np.all((norms == 0) | ((norms > low) & (norms < high))))
 
 
 def slice_product(part: Floats, exponents: NDArray[np.intc] | None) -> Floats:

@@ -45,6 +45,18 @@ def wide(part: Floats) -> Floats:
     return part.astype(np.float32) if part.dtype == np.float16 else part
 
 
+def span(rows: NDArray[np.intp]) -> slice | None:
+    """Return the slice that takes these rows, if there is one: a view of a matrix instead of a copy.
+
+    Examples
+    --------
+    >>> span(np.array([2, 3, 4])), span(np.array([2, 4]))
+    (slice(2, 5, None), None)
+    """
+    consecutive = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
+    return slice(int(rows[0]), int(rows[0]) + len(rows)) if consecutive else None
+
+
 def each_slice(width: int, visit: Callable[[slice], T], *, threads: int | None = None) -> list[T]:
     """Call ``visit`` with each slice of ``range(width)``; return the results in order of the slices."""
     return list(visit_slices(width, visit, threads=threads))

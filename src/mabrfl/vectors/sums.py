@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mabrfl.vectors.inner_products import is_ordinary, slice_product, total_gram
-from mabrfl.vectors.slices import Floats, each_slice, visit_slices, wide
+from mabrfl.vectors.slices import Floats, each_slice, span, wide
 
 _SAFE_WEIGHTS = (1e-30, 1e30)
 """Weights in here fit into float32."""
@@ -63,88 +63,48 @@ def mix(weights: NDArray[np.float64], matrix: Floats) -> Floats:
     return mixed
 
 
-def fold(
+def folding(
     memory: Floats,
     rows: NDArray[np.intp],
     updates: Floats,
-    take: NDArray[np.intp],
+    take: NDArray[np.intp] | None = None,
     *,
     decay: NDArray[np.float64],
-    bounds: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Set ``memory[rows] = updates[take] + decay * memory[rows]`` in place; return its Gram matrix.
+    gain: NDArray[np.float64],
+) -> Callable[[slice], None]:
+    """Return what sets ``memory[rows] = gain * updates[take] + decay * memory[rows]`` in a slice of columns, in place.
 
-    One pass over the data does both: a slice is still in the cache when its products are taken.
+    It computes at least in single precision. Gains that single precision cannot hold belong to updates of extreme
+    size: those are multiplied in double precision, so that the product, which is of ordinary size, is right.
 
     Parameters
     ----------
     memory
         ``(capacity, d)`` array, changed in place.
     rows, take
-        Which rows of ``memory`` and of ``updates`` belong together.
+        Which rows of ``memory`` and of ``updates`` belong together; all updates if ``take`` is left out.
     updates
         ``(n, d)`` array.
-    decay
+    decay, gain
         One factor per row of ``rows``.
-    bounds
-        An upper bound on the norm of each result, so that extreme rows can be scaled.
-    """
-    factor = decay.astype(memory.dtype)[:, None]
-    remembers = bool(np.any(factor))
-    everything = len(take) == updates.shape[0]
-    exponents = None if is_ordinary(bounds) else np.frexp(bounds)[1]
-
-    span = _span(rows)
-
-    def visit(columns: slice) -> Floats:
-        part = updates[:, columns] if everything else updates[take, columns]
-        if span is not None:  # a view instead of two copies
-            kept = memory[span, columns]
-            np.multiply(kept, factor, out=kept)
-            np.add(kept, part, out=kept)
-            return slice_product(kept, exponents)
-        if remembers:
-            part = part + factor * memory[rows, columns]
-        memory[rows, columns] = part
-        return slice_product(part, exponents)
-
-    return total_gram(visit_slices(memory.shape[1], visit), len(rows), exponents)
-
-
-def _span(rows: NDArray[np.intp]) -> slice | None:
-    """Return the slice that takes these rows, if there is one."""
-    consecutive = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
-    return slice(int(rows[0]), int(rows[0]) + len(rows)) if consecutive else None
-
-
-def fold_scaled(
-    memory: Floats,
-    rows: NDArray[np.intp],
-    updates: Floats,
-    *,
-    decay: NDArray[np.float64],
-    gain: NDArray[np.float64],
-) -> None:
-    """Set ``memory[rows] = gain * updates + decay * memory[rows]`` in place, at least in single precision.
-
-    Gains that single precision cannot hold belong to updates of extreme size: those are multiplied in
-    double precision, so that the product, which is of ordinary size, is right.
     """
     low, high = _SAFE_WEIGHTS
     ordinary = bool(np.all((gain > low) & (gain < high)))
     precision = np.result_type(memory.dtype, np.float32)
     factor = decay.astype(precision)[:, None]
     scale = (gain.astype(precision) if ordinary else gain)[:, None]
+    as_sent = bool(np.all(gain == 1))
+    copies = as_sent and not np.any(factor)
+    chosen = slice(None) if take is None or len(take) == len(updates) else take
+    place = span(rows)
 
-    span = _span(rows)
-
-    def visit(columns: slice) -> None:
-        part = scale * updates[:, columns]
-        if span is None or precision != memory.dtype:
-            memory[rows, columns] = part + factor * memory[rows, columns]
+    def fold_slice(columns: slice) -> None:
+        part = updates[chosen, columns] if as_sent else scale * updates[chosen, columns]
+        if place is None or precision != memory.dtype:
+            memory[rows, columns] = part if copies else part + factor * memory[rows, columns]
         else:  # a view instead of two copies
-            kept = memory[span, columns]
+            kept = memory[place, columns]
             kept *= factor
             kept += part
 
-    each_slice(memory.shape[1], visit)
+    return fold_slice
