@@ -8,7 +8,7 @@ JOBS ?= 2
 PIP_FLAGS ?=
 ARGS ?=
 # Experiments in order of value, and the longest time that `make sweeps` spends on each before it goes on to the next.
-SWEEPS ?= table1-mnist-laptop hardening hardening-ablation seeds-mnist table1-mnist figure1a figure1b selection training table1-cifar10-laptop
+SWEEPS ?= table1-cifar10-mid hardening seeds-mnist hardening-ablation table1-mnist-laptop table1-mnist figure1a figure1b selection training table1-cifar10-laptop
 BUDGET ?= 2h
 # Other results that have cells of an experiment.
 SHARED := selection:table1-mnist-laptop training:table1-mnist-laptop training:table1-mnist table1-mnist-laptop:hardening

@@ -31,7 +31,9 @@ def compared(**settings: Any) -> bool:
     return is_comparable(make_cell(status="missing", **settings))
 
 
-@pytest.mark.parametrize("name", ["table1-mnist", "table1-mnist-laptop", "table1-cifar10", "table1-cifar10-laptop"])
+@pytest.mark.parametrize(
+    "name", ["table1-mnist", "table1-mnist-laptop", "table1-cifar10", "table1-cifar10-laptop", "table1-cifar10-mid"]
+)
 def test_every_run_of_an_experiment_made_for_table_1_is_compared_but_for_hardened_and_one_control_each(
     name: str,
 ) -> None:

@@ -499,7 +499,9 @@ def test_the_tables_have_every_row_and_column_of_the_paper() -> None:
     attacks, counts = ("agr-krum", "lie", "label-flip"), (5, 10, 15, 20, 22, 24)
     rows = {("none", 0), *((attack, count) for attack in attacks for count in counts)}
     for path in EXPERIMENTS:
-        if path.stem.startswith("table1"):
+        if path.stem.startswith("table1") and not path.stem.endswith(
+            "-mid"
+        ):  # the rows that it has are what two cores can do
             cells = [cell.config for cell in load_sweep(path).cells if cell.config.preset == "paper"]
             found = {(cell.attack, cell.num_attackers, cell.defense) for cell in cells if cell.seed == 0}
             assert found == {(*row, column) for row in rows for column in columns}, path.name
@@ -509,6 +511,7 @@ HARDENED = {
     "table1-mnist-laptop": {(0, 0), (10, 0)} | {(share, seed) for share in (30, 48) for seed in (0, 1, 2)},
     "table1-mnist": {(48, 0)},
     "table1-cifar10-laptop": {(0, 0), (30, 0)},
+    "table1-cifar10-mid": {(0, 3), (30, 3), (48, 3), (30, 4)},
     "table1-cifar10": {(30, 0), (48, 0)},
 }
 
