@@ -225,7 +225,10 @@ def _merge(console: Console, tier: Tier, file: Path, out: Path, sources: Sequenc
     before = records_in(file, tier)
     after = merged(before, entrants(tier.name), out, sources)
     write_records(after, file)
-    old, new = ({(column.label, one) for column in each.columns for one in column.runs} for each in (before, after))
+    old, new = (
+        {(column.label, scenario, run.key) for column in each.columns for scenario, run in column.runs.items()}
+        for each in (before, after)
+    )
     _say(
         console,
         f"{file}: {len(new):,} finished runs, {len(new - old):,} of them new; {len(old - new):,} that were void or "
