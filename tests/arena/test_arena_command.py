@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mabrfl.arena.arena_records import Records, read_records, write_records
+from mabrfl.arena.arena_records import Records, Run, read_records, write_records
 from mabrfl.arena.scenarios import Tier, named
 from mabrfl.cli.main import main
 from mabrfl.sweeps.packing import pack
@@ -87,6 +88,17 @@ def test_finished_runs_of_other_sweeps_are_taken_over_and_merged_into_records(ca
     assert (tmp_path / "records.json.gz").read_bytes() == before, "what is there stays"
     assert arena("--merge", "records.json.gz", "--out", "first") == 0
     assert "6 finished runs, 0 of them new;" in capsys.readouterr().out.splitlines()[-1]
+    assert arena("--merge", "own.json.gz", "--out", "second") == 0
+    assert "10 finished runs, 10 of them new;" in capsys.readouterr().out.splitlines()[-1]
+
+    own = read_records(tmp_path / "own.json.gz")
+    column = own.columns[1]
+    (void, kept), (failed, broken), *_ = column.runs.items()
+    spoilt = {void: replace(kept, key="0" * len(kept.key)), failed: Run(broken.key, error="no luck")}
+    columns = (own.columns[0], replace(column, runs={**column.runs, **spoilt}))
+    write_records(replace(own, columns=columns), tmp_path / "spoilt.json.gz")
+    assert arena("--merge", "spoilt.json.gz", "--out", "nowhere") == 0
+    assert "8 finished runs, 0 of them new; 2 that were void or failed are dropped" in capsys.readouterr().out
 
 
 def test_a_rule_of_ones_own_gets_its_place_among_the_committed_columns(

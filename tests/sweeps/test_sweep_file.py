@@ -499,9 +499,8 @@ def test_the_tables_have_every_row_and_column_of_the_paper() -> None:
     attacks, counts = ("agr-krum", "lie", "label-flip"), (5, 10, 15, 20, 22, 24)
     rows = {("none", 0), *((attack, count) for attack in attacks for count in counts)}
     for path in EXPERIMENTS:
-        if path.stem.startswith("table1") and not path.stem.endswith(
-            "-mid"
-        ):  # the rows that it has are what two cores can do
+        # The table of the middle size has the rows that two cores can do.
+        if path.stem.startswith("table1") and not path.stem.endswith("-mid"):
             cells = [cell.config for cell in load_sweep(path).cells if cell.config.preset == "paper"]
             found = {(cell.attack, cell.num_attackers, cell.defense) for cell in cells if cell.seed == 0}
             assert found == {(*row, column) for row in rows for column in columns}, path.name

@@ -15,6 +15,7 @@ from mabrfl.arena.arena_records import (
     Records,
     Run,
     collect,
+    current,
     read_records,
     run_of,
     versions_in,
@@ -63,8 +64,9 @@ def merged(known: Records, columns: Sequence[Named], out: Path, sources: Sequenc
     sources
         Results of other sweeps.
     """
+    known = current(known)
     labels = {column.label for column in columns}
-    everyone = [*columns, *(column.entrant for column in known.columns if column.label not in labels)]
+    everyone = [*columns, *(column.entrant for column in known.columns if column.runs and column.label not in labels)]
     cells = planned(known.tier, everyone)
     folders = [collect(known.tier, columns, out), collect(*_clean(known.tier), baseline_folder(out))]
     others = _elsewhere(known.tier, everyone, cells, sources)
@@ -91,7 +93,7 @@ def _elsewhere(tier: Tier, columns: Sequence[Named], cells: _Cells, sources: Seq
 
 def _column(entrant: Named, cells: _Cells, parts: Sequence[Records]) -> DefenseColumn:
     """Return a column with the first finished run of each scenario, in the order of the tier."""
-    found = [column for part in parts if (column := part.column(entrant.label)) is not None]
+    found = [column for part in parts if (column := part.column(entrant.label)) is not None and column.runs]
     runs: dict[Scenario, Run] = {}
     for scenario in parts[0].tier.scenarios():
         key = cells[entrant.label, scenario].key[:KEY_LENGTH]

@@ -226,7 +226,11 @@ def _merge(console: Console, tier: Tier, file: Path, out: Path, sources: Sequenc
     after = merged(before, entrants(tier.name), out, sources)
     write_records(after, file)
     old, new = (
-        {(column.label, scenario, run.key) for column in each.columns for scenario, run in column.runs.items()}
+        {
+            (column.label, scenario, run.key, run.error)
+            for column in each.columns
+            for scenario, run in column.runs.items()
+        }
         for each in (before, after)
     )
     _say(
