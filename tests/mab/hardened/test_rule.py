@@ -537,6 +537,21 @@ def test_an_update_that_is_next_to_nothing_is_judged_like_silence():
 LAYERS = Layout({"first.weight": (4, 40), "middle.weight": (68, 40), "last.weight": (3, 40)})
 
 
+def test_a_weak_push_in_a_small_first_layer_alone_is_not_seen():
+    """Honest clients differ as much there (SGD), and no more in the whole update."""
+    push = unit(np.random.default_rng(6).normal(size=160))
+    columns = LAYERS.slices["first.weight"]
+    honest, shield = world(), MabRfl(seed=1)
+    for t in range(1, 9):
+        rows = honest(t)
+        rows[20:, columns] = np.linalg.norm(rows[20:, columns], axis=1, keepdims=True) * push + 0.3 * rows[20:, columns]
+        outcome = shield.aggregate(Updates(range(CLIENTS), rows, layout=LAYERS), round=t)
+        assert outcome.accepted == list(range(CLIENTS))
+    assert outcome.facts["block"] == "first"
+    assert outcome.facts["separation_needed"] == pytest.approx(1.2)
+    assert outcome.facts["separation"] > 0.8
+
+
 @pytest.mark.parametrize(("block", "layer"), [("first", "first"), ("last", "last")])
 def test_a_push_in_one_layer_is_seen_there_and_nowhere_else(block, layer):
     push = unit(np.random.default_rng(6).normal(size=WIDTH)).astype(np.float32)

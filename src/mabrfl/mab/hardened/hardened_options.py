@@ -39,7 +39,8 @@ class HardenedOptions:
     separation_whole, separation_first, separation_last, separation_labels
         Excess separation from which a group of clients is rejected, if it stands out: in the whole update, in the
         first layer, in the last layer, and in the part of the last layer that labels do not explain. 0 switches
-        that test off. The last three need the layout of the model.
+        that test off. The last three need the layout of the model. In a first layer of fewer than 1,000 numbers a group
+        that hardly differs in the whole update needs twice as much.
     suspicion
         How much less separation is asked of a group without any reputation than of one with as much as
         the others.
