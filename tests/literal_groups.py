@@ -13,8 +13,10 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from mabrfl.mab.hardened import groups
+from mabrfl.mab.hardened import opposed as single
 from mabrfl.mab.hardened.copies import minority
-from mabrfl.mab.hardened.groups import Compared, Group, Opposed, Separations
+from mabrfl.mab.hardened.groups import Compared, Group, Separations
+from mabrfl.mab.hardened.opposed import Opposed
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -48,7 +50,7 @@ def separations(cosines: Matrix, masks: NDArray[np.bool_]) -> Separations:
     inside = (within - size) / (size * (size - 1))
     outside = (rest - others) / (others * (others - 1))
     between = across / (size * others)
-    cosine = between / np.sqrt(np.clip(inside, groups._FLOOR, None) * np.clip(outside, groups._FLOOR, None))
+    cosine = between / np.sqrt(np.clip(inside, single.FLOOR, None) * np.clip(outside, single.FLOOR, None))
     return Separations(inside + outside - 2 * between, np.clip(cosine, -1, 1), inside, outside)
 
 
@@ -66,7 +68,7 @@ def compare(
     assert not several
     who = np.arange(len(cosines)) if members is None else members
     cosines, mass, n = among(cosines, members), mass[who], len(who)
-    if n < groups._FEWEST_FOR_GROUPS:
+    if n < groups._FEWEST:
         return Compared(None, 0.0)
     masks = branches(cosines)
     heavy = masks @ mass > mass.sum() / 2
@@ -76,9 +78,9 @@ def compare(
     if not len(masks):
         return Compared(None, 0.0)
     squared, cosine, inside, outside = separations(cosines, masks)
-    mixed = outside / np.maximum(inside, groups._FLOOR)
+    mixed = outside / np.maximum(inside, single.FLOOR)
     size = masks.sum(axis=1)
-    credence = np.minimum(masks @ mass / size * (n - size) / np.maximum(~masks @ mass, groups._FLOOR), 1)
+    credence = np.minimum(masks @ mass / size * (n - size) / np.maximum(~masks @ mass, single.FLOOR), 1)
     nearly_half = np.maximum(masks @ mass / mass.sum() - groups._LARGE, 0)
     needed = separation * (1 - suspicion * (1 - credence)) * (1 + groups._MORE * nearly_half)
     excess = squared - groups._SMALL_GROUP * np.log(n) / size
@@ -106,11 +108,11 @@ def opposed_clients(
     suspects[alive] = True if among is None else among
     found: list[Opposed] = []
     total = mass[alive].sum() + spent
-    while opposed and len(alive) >= groups._FEWEST:
+    while opposed and len(alive) >= single._FEWEST:
         n, means = len(alive), mean_cosines(cosines[np.ix_(alive, alive)])
         agreement = (means.sum() - 2 * means) / (n - 2)
-        cosine = means / np.sqrt(np.clip(agreement, groups._FLOOR, None))
-        candidates = np.where(suspects[alive] & (agreement >= groups._AGREEMENT), cosine, np.inf)
+        cosine = means / np.sqrt(np.clip(agreement, single.FLOOR, None))
+        candidates = np.where(suspects[alive] & (agreement >= single._AGREEMENT), cosine, np.inf)
         lowest = int(np.argmin(candidates))
         rest = np.delete(alive, lowest)
         agreeing = rest[mean_cosines(cosines[np.ix_(rest, rest)]) > 0]

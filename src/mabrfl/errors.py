@@ -13,6 +13,7 @@ EXTRAS = {
     "sklearn": ("scikit-learn", "sim"),
     "matplotlib": ("matplotlib", "sim"),
     "jinja2": ("Jinja2", "sim"),
+    "safetensors": ("safetensors", "sim"),
     "pandas": ("pandas", "frames"),
     "datasets": ("Hugging Face datasets", "hf"),
     "flwr_datasets": ("Flower Datasets", "flwr-datasets"),

@@ -147,8 +147,8 @@ def arena(  # the options document themselves
         _say(console, f"scenarios drawn from the seed {wanted.drawn_from}; --draw {wanted.drawn_from} repeats them")
     sources = [load_results(path) for path in adopt_from or ()]
     if merge is not None:
-        if defense or attack or seed or task or wanted.drawn_from is not None:
-            raise click.UsageError("--merge adds every run of a tier that is done; it takes no choice of runs")
+        if defense or attack or settings or seed or task or plan or wanted.drawn_from is not None:
+            raise click.UsageError("--merge adds every finished run of a tier; it takes --tier, --out and --from only")
         _merge(console, wanted, merge, out or Path("runs") / "arena" / wanted.name, sources)
         return
     wanted = wanted.with_tasks(task) if task else wanted

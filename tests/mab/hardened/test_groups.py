@@ -5,7 +5,8 @@ from scipy.cluster import hierarchy
 from literal_groups import branches as masks_of
 from mabrfl.mab.hardened import groups
 from mabrfl.mab.hardened.dendrogram import branches
-from mabrfl.mab.hardened.groups import opposed_clients, outlying_groups, separations
+from mabrfl.mab.hardened.groups import outlying_groups, separations
+from mabrfl.mab.hardened.opposed import opposed_clients
 
 
 def unit(rows):

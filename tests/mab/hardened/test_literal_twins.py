@@ -8,7 +8,8 @@ from mabrfl import Layout, MabRfl, Updates
 from mabrfl.mab.hardened import groups, rule
 from mabrfl.mab.hardened.copies import residual_cosines, similar_groups
 from mabrfl.mab.hardened.dendrogram import branches
-from mabrfl.mab.hardened.groups import compare, opposed_clients, outlying_groups, separations
+from mabrfl.mab.hardened.groups import compare, outlying_groups, separations
+from mabrfl.mab.hardened.opposed import opposed_clients
 
 LAYOUT = Layout({"a.weight": (8, 12), "a.bias": (8,), "m.weight": (8, 8), "b.weight": (5, 8), "b.bias": (5,)})
 ATTACKS = ("none", "opposed", "copies", "elsewhere", "two groups", "last layer", "alone", "pairs", "almost copies")

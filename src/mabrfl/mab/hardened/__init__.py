@@ -13,9 +13,10 @@ from mabrfl.mab.hardened.copies import (
     similar_groups,
 )
 from mabrfl.mab.hardened.dendrogram import Branches, branches
-from mabrfl.mab.hardened.groups import Group, Opposed, opposed_clients, outlying_groups, separations
+from mabrfl.mab.hardened.groups import Group, outlying_groups, separations
 from mabrfl.mab.hardened.hardened_options import HardenedOptions
 from mabrfl.mab.hardened.influence import bounded_claims, bounded_shares, clipped_lengths, weighted_median
+from mabrfl.mab.hardened.opposed import Opposed, opposed_clients
 from mabrfl.mab.hardened.panel import Panel
 from mabrfl.mab.hardened.rule import HardenedRule
 from mabrfl.mab.hardened.views import Blocks, views

@@ -1,4 +1,4 @@
-"""Groups and single clients that point elsewhere than the others."""
+"""Groups that point elsewhere than the others."""
 
 from __future__ import annotations
 
@@ -12,17 +12,12 @@ from numpy.typing import NDArray
 
 from mabrfl.mab.hardened.copies import minority
 from mabrfl.mab.hardened.dendrogram import Branches, branches
-from mabrfl.vectors.pairs import Indices, Matrix, Vector, row_sums
+from mabrfl.mab.hardened.opposed import FLOOR, mean_cosines
+from mabrfl.vectors.pairs import Indices, Matrix, Vector
 
-Mask = NDArray[np.bool_]
-
-_FEWEST = 4
-"""Clients among which one may oppose the others."""
-_FEWEST_FOR_GROUPS = 5
+_FEWEST = 5
 """Clients among which a group of two is a minority."""
 _SMALLEST = 2
-_FLOOR = 0.01
-"""Of a mean cosine under a square root."""
 _SMALL_GROUP = 0.4
 """How much more separation is asked of a small group: this times ln(clients) / size."""
 _ALIGNED = 0.5
@@ -48,8 +43,6 @@ by up to 0.17 in the whole where the first layer has 0.7 to 1.4 (SGD, seeds 5 an
 _ONE_BY_ONE = 32
 """So many groups are taken away one by one, each with a clustering of those that are left; there are twice as many
 clusterings at most."""
-_AGREEMENT = 0.1
-"""Mean cosine from which clients agree, so that one of them can oppose the others."""
 
 
 class Separations(NamedTuple):
@@ -79,7 +72,7 @@ def separations(groups: Branches) -> Separations:
         inside = (groups.within - size) / (size * (size - 1))
         outside = (rest - others) / (others * (others - 1))
         between = across / (size * others)
-    cosine = between / np.sqrt(np.clip(inside, _FLOOR, None) * np.clip(outside, _FLOOR, None))
+    cosine = between / np.sqrt(np.clip(inside, FLOOR, None) * np.clip(outside, FLOOR, None))
     return Separations(inside + outside - 2 * between, np.clip(cosine, -1, 1), inside, outside)
 
 
@@ -143,7 +136,7 @@ def compare(
     if members is not None:
         mass = mass[members]
     n, total = len(mass), mass.sum()
-    if n < _FEWEST_FOR_GROUPS:
+    if n < _FEWEST:
         return Compared(None, 0.0)
     groups = branches(cosines, members)
     held = groups.sums(mass)
@@ -153,8 +146,8 @@ def compare(
     if not examined.any():
         return Compared(None, 0.0)
     squared, cosine, inside, outside = separations(groups)
-    mixed = np.where(heavy, inside, outside) / np.maximum(np.where(heavy, outside, inside), _FLOOR)
-    credence = np.minimum(held / size * (n - size) / np.maximum(total - held, _FLOOR), 1)
+    mixed = np.where(heavy, inside, outside) / np.maximum(np.where(heavy, outside, inside), FLOOR)
+    credence = np.minimum(held / size * (n - size) / np.maximum(total - held, FLOOR), 1)
     nearly_half = np.maximum(held / total - _LARGE, 0)
     needed = separation * (1 - suspicion * (1 - credence)) * (1 + _MORE * nearly_half)
     excess = squared - _SMALL_GROUP * np.log(n) / size
@@ -300,76 +293,3 @@ def _one_after_the_other(
         spreads += [spread] * len(more)
         members = np.setdiff1d(members, np.concatenate([each.members for each in (group, *more)]))
     return groups, spreads
-
-
-class Opposed(NamedTuple):
-    """A single client that opposes all others, and its cosine with their mean."""
-
-    member: int
-    cosine: float
-
-
-def mean_cosines(cosines: Matrix, members: Indices | None = None) -> Vector:
-    """Return the mean cosine of each client with all others, of all or of some ``members``.
-
-    Examples
-    --------
-    >>> mean_cosines(np.array([[1.0, 0.5, 0.1], [0.5, 1.0, -0.3], [0.1, -0.3, 1.0]]))
-    array([ 0.3,  0.1, -0.1])
-    """
-    sums = _with_others(cosines, members)
-    return np.asarray(sums / max(len(sums) - 1, 1))
-
-
-def _with_others(cosines: Matrix, members: Indices | None) -> Vector:
-    own = np.diag(cosines) if members is None else cosines[members, members]
-    return np.asarray(row_sums(cosines, members) - own)
-
-
-def opposed_clients(
-    cosines: Matrix,
-    mass: Vector,
-    *,
-    opposed: float,
-    among: Mask | None = None,
-    spent: float = 0.0,
-    members: Indices | None = None,
-) -> list[Opposed]:
-    r"""Return the clients that point against all others, one after the other, the most opposed one first.
-
-    With x the mean cosine of a client with the others, and b the mean cosine among these, its cosine with their
-    noise-free mean is :math:`x / \sqrt b`. The client is opposed if this is -``opposed`` or less while the others
-    agree: b is at least 0.1, and those with a positive mean cosine hold more than half of all mass.
-
-    An honest client with labels of its own has a small cosine with the others, and seldom a negative one.
-
-    Parameters
-    ----------
-    cosines, mass, spent, members
-        As in :func:`outlying_groups`.
-    opposed
-        See :class:`~mabrfl.mab.hardened.hardened_options.HardenedOptions`.
-    among
-        Which of the members may be found; everybody if left out.
-    """
-    found: list[Opposed] = []
-    alive = np.arange(len(cosines)) if members is None else members
-    suspects = np.ones(len(alive), dtype=bool) if among is None else among
-    total = mass[alive].sum() + spent
-    if not opposed or len(alive) < _FEWEST:
-        return found
-    sums = _with_others(cosines, members)
-    while len(alive) >= _FEWEST:
-        n = len(alive)
-        means = sums / (n - 1)
-        agreement = (means.sum() - 2 * means) / (n - 2)
-        cosine = means / np.sqrt(np.clip(agreement, _FLOOR, None))
-        candidates = np.where(suspects & (agreement >= _AGREEMENT), cosine, np.inf)
-        lowest = int(np.argmin(candidates))
-        rest = np.delete(alive, lowest)
-        sums = np.delete(sums, lowest) - cosines[rest, alive[lowest]]
-        if candidates[lowest] > -opposed or not minority(total - mass[rest[sums > 0]].sum(), total):
-            break
-        found.append(Opposed(int(alive[lowest]), float(max(cosine[lowest], -1.0))))
-        alive, suspects = rest, np.delete(suspects, lowest)
-    return found

@@ -20,8 +20,9 @@ from mabrfl.mab.hardened.copies import (
     similar_groups,
 )
 from mabrfl.mab.hardened.findings import Copies, Findings, evidence, facts
-from mabrfl.mab.hardened.groups import mean_cosines, opposed_clients, outlying_groups
+from mabrfl.mab.hardened.groups import outlying_groups
 from mabrfl.mab.hardened.hardened_options import HardenedOptions
+from mabrfl.mab.hardened.opposed import mean_cosines, opposed_clients
 from mabrfl.mab.hardened.panel import Panel, convene
 from mabrfl.mab.hardened.views import AT_ONCE, BLOCKS, Name
 from mabrfl.rng import ClientId
