@@ -11,16 +11,12 @@ from typing import Annotated
 
 import click
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from mabrfl import catalog
 from mabrfl.arena.arena_records import Records, committed, part_of, write_records
 from mabrfl.arena.contest import (
-    FALLS,
-    Fall,
     attack_folder,
     falls,
     place_defenses,
@@ -30,11 +26,10 @@ from mabrfl.arena.contest import (
     write_result,
 )
 from mabrfl.arena.fresh import fresh_tier, new_seed
-from mabrfl.arena.leaderboard import counts, measure_text, percent, place_text
 from mabrfl.arena.merging import merged, records_in
 from mabrfl.arena.running import ColumnProgress, count_done, run_columns
 from mabrfl.arena.scenarios import BASELINE, Named, Tier, entrants, load_tier, named
-from mabrfl.arena.scoring import Score, scores
+from mabrfl.cli.arena_boards import say, show_board, show_falls
 from mabrfl.cli.live import in_words
 from mabrfl.cli.once import INTEGER, duration
 from mabrfl.cli.run import parse_value
@@ -47,7 +42,6 @@ from mabrfl.sweeps.sweep_progress import CellOutcome, Monitor, SweepProgress
 
 _WHAT, _HOW = "What to run", "How"
 _PARTS, _PAUSE_SECONDS = 10, 5.0
-_NAME_WIDTH = 17
 _OF_DEFENSES = ("defense_options.", "before", "selector")
 
 
@@ -144,7 +138,7 @@ def arena(  # the options document themselves
         raise click.UsageError(f"--draw takes a seed from 0 on; got {draw}")
     if fresh or draw is not None:
         wanted = fresh_tier(wanted, new_seed() if draw is None else draw)
-        _say(console, f"scenarios drawn from the seed {wanted.drawn_from}; --draw {wanted.drawn_from} repeats them")
+        say(console, f"scenarios drawn from the seed {wanted.drawn_from}; --draw {wanted.drawn_from} repeats them")
     sources = [load_results(path) for path in adopt_from or ()]
     if merge is not None:
         if defense or attack or settings or seed or task or plan or wanted.drawn_from is not None:
@@ -186,9 +180,9 @@ def arena(  # the options document themselves
         raise
     own = [one.label for one in (*columns, *attacks)]
     for label in [[one.label] for one in wanted.tasks] if wanted.by_task else [[one.label for one in wanted.tasks]]:
-        _show_board(console, part_of(records, records.tier.with_tasks(label)), own)
+        show_board(console, part_of(records, records.tier.with_tasks(label)), own)
     for one in attacks:
-        _show_falls(console, falls(records, one.label), one.label)
+        show_falls(console, falls(records, one.label), one.label)
     pages = results / f"place-of-{slug(own[0])}" if own else results
     _show_files(console, write_result(records, pages, own=own))
     _refuse_failures(records, own, results)
@@ -233,7 +227,7 @@ def _merge(console: Console, tier: Tier, file: Path, out: Path, sources: Sequenc
         }
         for each in (before, after)
     )
-    _say(
+    say(
         console,
         f"{file}: {len(new):,} finished runs, {len(new - old):,} of them new; {len(old - new):,} that were void or "
         "failed are dropped",
@@ -253,13 +247,13 @@ def _show_plan(
     counted = [count_done(one, columns, place, clean=not attacks, adopt_from=sources) for one, place in parts]
     done, adopted, total = (sum(numbers) for numbers in zip(*counted, strict=True))
     more = f" and {adopted:,} to be taken over" if sources else ""
-    _say(console, f"{len(columns)} defenses: {total:,} runs, {done:,} of them done{more}, in {out}")
+    say(console, f"{len(columns)} defenses: {total:,} runs, {done:,} of them done{more}, in {out}")
 
 
 def _report(console: Console, progress: ColumnProgress) -> None:
     failed = f", {progress.failed} failed" if progress.failed else ""
     adopted = f", {progress.adopted} taken over" if progress.adopted else ""
-    _say(
+    say(
         console,
         f"{progress.label}, seed {progress.seed}: {progress.done} of {progress.total} runs done{failed}{adopted}; "
         f"{in_words(progress.seconds)}",
@@ -289,72 +283,11 @@ class _Tenths(Monitor):
             self._shown = time.monotonic()
             took = self._shown - self._began
             rest = in_words(took / self._ended * (self._todo - self._ended))
-            _say(self._console, f"{self._label}: {self._ended} of {self._todo} runs, about {rest} left", "dim")
-
-
-def _show_board(console: Console, records: Records, own: Sequence[str]) -> None:
-    """Print the leaderboard."""
-    known, shares = scores(records), records.tier.shares
-    table = Table(header_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("place", justify="right")
-    table.add_column("defense", overflow="fold", min_width=_NAME_WIDTH)
-    heads = ["worst", *(percent(share) for share in shares), "mean", "clean", "goal", "rejected"]
-    for head in heads:
-        table.add_column(head, justify="right")
-    for score in known:
-        if score.place is not None:
-            style = "bold cyan" if score.label in own else ""
-            table.add_row(place_text(score), Text(score.label), *_numbers(score, shares), style=style)
-    if any(score.place is not None for score in known):
-        console.print(table)
-        _say(
-            console,
-            "Points lost: in the worst case (mean of the shares, and each share), on the mean, with nobody attacking.",
-        )
-        _say(console, "In percent: success of attacks with a goal, honest updates rejected.")
-    _say(console, counts(records).replace("`", ""))
-    for score in known:
-        if score.label in own:
-            _say(console, _sentence(score, known), "bold")
-
-
-def _numbers(score: Score, shares: Sequence[float]) -> list[str]:
-    worst = score.worst or {}
-    measures = [score.overall_worst, *(worst.get(share) for share in shares), score.overall_mean, score.clean]
-    return [measure_text(measure) for measure in (*measures, score.success, score.rejected)]
-
-
-def _sentence(score: Score, known: Sequence[Score]) -> str:
-    placed = sum(one.place is not None for one in known)
-    if score.place is None or score.hardest is None:
-        return f"{score.label} has no place: {score.done} of {score.total} runs are done"
-    hardest = "; ".join(f"{percent(share)}: {attack} on {task}" for share, (task, attack) in score.hardest.items())
-    return f"{score.label} has place {place_text(score)} of {placed}. It loses most at {hardest}."
-
-
-def _show_falls(console: Console, found: Sequence[Fall], label: str) -> None:
-    """Print which defenses fall to an attack."""
-    shares = sorted({share for fall in found for share in fall.losses})
-    table = Table(header_style="bold", title=Text(f"points lost to {label}"))
-    table.add_column("defense", overflow="fold")
-    for head in (*(percent(share) for share in shares), "goal, %"):
-        table.add_column(head, justify="right")
-    for fall in found:
-        losses = [f"{fall.losses[share]:.1f}" if share in fall.losses else "—" for share in shares]
-        success = "—" if fall.success is None else f"{fall.success:.0f}"
-        table.add_row(Text(fall.defense), *losses, success, style="red" if fall.falls else "")
-    console.print(table)
-    fallen = [fall.defense for fall in found if fall.falls]
-    names = f": {', '.join(fallen)}" if fallen else ""
-    _say(
-        console,
-        f"{len(fallen)} of {len(found)} defenses fall to {label} (lose more than {FALLS:g} points){names}",
-        "bold",
-    )
+            say(self._console, f"{self._label}: {self._ended} of {self._todo} runs, about {rest} left", "dim")
 
 
 def _show_files(console: Console, files: Sequence[Path]) -> None:
-    _say(console, f"written: {', '.join(map(str, files))}")
+    say(console, f"written: {', '.join(map(str, files))}")
 
 
 def _refuse_failures(records: Records, own: Sequence[str], out: Path) -> None:
@@ -371,7 +304,3 @@ def _refuse_failures(records: Records, own: Sequence[str], out: Path) -> None:
             f"{len(errors)} runs failed, the first of {label}: {message}; they are in {out}, and the same command runs "
             "them again"
         )
-
-
-def _say(console: Console, line: str, style: str = "") -> None:
-    console.print(Text(line, style=style), soft_wrap=True)
