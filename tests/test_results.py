@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
@@ -19,7 +20,7 @@ import pytest
 from mabrfl.reports.rendering import BY_HAND, PICTURE, folder_beside, rendered
 from mabrfl.reports.table_formats import FIELDS
 from mabrfl.reports.tables import tabulate
-from mabrfl.sweeps.results import PACKED_ENDING, Results, load_results
+from mabrfl.sweeps.results import PACKED_ENDING, Cell, Results, load_results
 from mabrfl.sweeps.sweep_file import load_sweep
 
 ROOT = Path(__file__).parent.parent
@@ -123,16 +124,36 @@ def test_the_page_of_results_says_how_many_runs_of_each_experiment_are_done() ->
     }
 
 
+FROM_ROUNDS = "## Where the lines come from"
+"""From here on a page has numbers of rounds, which are no accuracies."""
+ALIKE = ("dataset", "model", "clients", "rounds", "seed", "partition", "training")
+"""Settings of a run and of FedAvg without attackers beside it."""
+
+
+def beside_clean(cells: Iterable[Cell]) -> Iterator[float]:
+    """The accuracy of each run less that of FedAvg without attackers, under the same conditions."""
+    done = [cell for cell in cells if cell.measured("final_accuracy") is not None]
+    of = {cell.key: str([cell.config.get(name) for name in ALIKE]) for cell in done}
+    clean = {of[cell.key]: cell for cell in done if cell.config["defense"] == "fedavg" and not cell.num_attackers}
+    for cell in done:
+        if of[cell.key] in clean:
+            yield cell.measured("final_accuracy") - clean[of[cell.key]].measured("final_accuracy")
+
+
 def test_accuracies_in_the_tables_of_the_pages_are_those_of_a_run_or_of_the_paper() -> None:
-    known: set[str] = set()
+    accuracies: list[float | None] = []
+    differences: list[float | None] = []
     for cells in (loaded(packed).cells for packed in PACKED):
         entries = [entry for table in tabulate(cells) for entry in table.entries.values()]
-        values = [cell.measured("final_accuracy") for cell in cells]
-        values += [value for entry in entries for value in (entry.mean, entry.paper, entry.difference)]
-        known |= {f"{abs(value):.2f}" for value in values if value is not None}
-    lines = [line for page in PAGES_OF_RESULTS for line in page.read_text(encoding="utf-8").splitlines()]
+        accuracies += [cell.measured("final_accuracy") for cell in cells]
+        accuracies += [value for entry in entries for value in (entry.mean, entry.paper)]
+        differences += [*(entry.difference for entry in entries), *beside_clean(cells)]
+    known = {f"{value:.2f}" for value in accuracies if value is not None}
+    known |= {f"{value:+.2f}" for value in differences if value is not None}
+    texts = (page.read_text(encoding="utf-8").partition(FROM_ROUNDS)[0] for page in PAGES_OF_RESULTS)
+    lines = [line for text in texts for line in text.splitlines()]
     rows = [line for line in lines if line.startswith("|") and not re.search(r"\d of \d", line)]
-    told = {number for line in rows for number in re.findall(r"(?<!step of )\b\d+\.\d\d\b", line)}
+    told = {number for line in rows for number in re.findall(r"(?<!step of )(?<![\d.])[+-]?\d+\.\d\d\b", line)}
     assert len(told) > 50
     assert told - known == set()
 
