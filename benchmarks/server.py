@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from benchmarks.timing import best_of, report
+from benchmarks.timing import best_of, on_one_core, report
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from mabrfl import Defense, Layout, MabRfl, Updates, vectors
 from mabrfl.catalog import BUILT_IN, build_defense
@@ -84,7 +83,7 @@ def of_mab_rfl(matrix: NDArray[np.float32]) -> bool:
 
 
 def of_rules(matrix: NDArray[np.float32]) -> bool:
-    """Measure the CPU time of every rule, with one thread in products: other work on the machine does not count."""
+    """Measure the CPU time of every rule on one core: other work on the machine does not count."""
     sent = Updates(
         range(CLIENTS),
         matrix,
@@ -93,7 +92,7 @@ def of_rules(matrix: NDArray[np.float32]) -> bool:
         root_update=matrix[:10].mean(axis=0),
     )
     candidates = {**products(matrix), **steps_of(rules(), sent)}
-    with threadpool_limits(1):
+    with on_one_core():
         best_of(candidates, 1)
         seconds = best_of(candidates, REPEATS, time.process_time)
     targets = dict.fromkeys(set(seconds) - COORDINATES - {GRAM, OURS}, RULE_TARGET)
