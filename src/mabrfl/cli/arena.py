@@ -29,8 +29,8 @@ from mabrfl.arena.fresh import fresh_tier, new_seed
 from mabrfl.arena.merging import merged, records_in
 from mabrfl.arena.running import ColumnProgress, count_done, run_columns
 from mabrfl.arena.scenarios import BASELINE, Named, Tier, entrants, load_tier, named
-from mabrfl.cli.arena_boards import say, show_board, show_falls
-from mabrfl.cli.live import in_words
+from mabrfl.cli.arena_boards import show_board, show_falls
+from mabrfl.cli.live import in_words, say
 from mabrfl.cli.once import INTEGER, duration
 from mabrfl.cli.run import parse_value
 from mabrfl.cli.stopping import Stopped

@@ -13,6 +13,7 @@ from mabrfl.arena.arena_records import Records
 from mabrfl.arena.contest import FALLS, Fall
 from mabrfl.arena.leaderboard import counts, measure_text, percent, place_text
 from mabrfl.arena.scoring import Score, scores
+from mabrfl.cli.live import say
 
 _NAME_WIDTH = 17
 
@@ -76,8 +77,3 @@ def show_falls(console: Console, found: Sequence[Fall], label: str) -> None:
         f"{len(fallen)} of {len(found)} defenses fall to {label} (lose more than {FALLS:g} points){names}",
         "bold",
     )
-
-
-def say(console: Console, line: str, style: str = "") -> None:
-    """Print a line as it is, however long."""
-    console.print(Text(line, style=style), soft_wrap=True)

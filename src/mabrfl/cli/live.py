@@ -60,6 +60,11 @@ def in_words(seconds: float) -> str:
     return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
 
 
+def say(console: Console, line: str, style: str = "") -> None:
+    """Print a line as it is, however long."""
+    console.print(Text(line, style=style), soft_wrap=True)
+
+
 def headline(config: ResolvedConfig) -> str:
     """Return a run in one line."""
     method = entry("defenses", config.defense)
