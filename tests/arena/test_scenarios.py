@@ -25,6 +25,7 @@ from mabrfl.arena.scenarios import (
     planned,
     run_settings,
 )
+from mabrfl.cli.arena import _defense
 from mabrfl.cli.run import parse_value
 from mabrfl.config import config_hash, load_config
 from mabrfl.errors import ConfigError
@@ -141,3 +142,9 @@ def test_what_there_is_not_is_named() -> None:
         load_tier("quik")
     with pytest.raises(ConfigError, match="the tier 'quick' has the seeds 1, 2, 3; got 4"):
         load_tier("quick").with_seeds([1, 4])
+
+
+def test_a_name_with_presets_stands_for_its_first_entry() -> None:
+    assert _defense("mab-rfl", ()) == _defense("mab-rfl hardened", ())
+    assert _defense("mab-rfl paper", ()).settings["preset"] == "paper"
+    assert _defense("krum", ["before=nnm"]).label == "krum (before=nnm)"

@@ -167,8 +167,10 @@ def _mean_text(values: Sequence[float | None]) -> str:
 
 
 def opening(records: Records, known: Sequence[Score], label: str = OURS) -> list[str]:
-    """Return what is said first: where our own entry is not the best, and what it loses most to."""
+    """Return what is said first: where our own entry is not the best, and what it loses most to; nothing without it."""
     ours, shares = next((score for score in known if score.label == label), None), records.tier.shares
+    if records.column(label) is None:
+        return []
     if ours is None or ours.place is None:
         return [f"`{label}` has no place: its runs are not complete."]
     placed = sum(score.place is not None for score in known)
@@ -235,8 +237,9 @@ def markdown(records: Records, larger: Sequence[str] = ()) -> str:
     columns = figures(shares)
     lines = ["# Leaderboard", "", counts(records), "", _ORIGIN]
     lines += ["", _LARGER] if larger else []
-    lines += ["", f"## Where `{OURS}` is not the best", "", *paragraphs(opening(records, known)), ""]
-    lines += ["## Table", "", *(f"- {line}" for line in legend()), ""]
+    if first := opening(records, known):
+        lines += ["", f"## Where `{OURS}` is not the best", "", *paragraphs(first)]
+    lines += ["", "## Table", "", *(f"- {line}" for line in legend()), ""]
     head = ["place", "defense", *(column.title for column in columns), "seeds"]
     lines += [table_row(head), table_row(["--:", ":--", *["--:"] * (len(head) - 2)])]
     placed = [score for score in known if score.place is not None]

@@ -189,8 +189,9 @@ def arena(  # the options document themselves
 
 
 def _defense(name: str, settings: Sequence[str]) -> Named:
-    listed = next((one for one in entrants() if one.label == name), None)
-    known = listed or named("defense", catalog.known_name("defenses", name))
+    # A name with presets stands for the first entrant of that name: `mab-rfl` for `mab-rfl hardened`.
+    listed = [one for one in entrants() if name in (one.label, one.settings["defense"])]
+    known = listed[0] if listed else named("defense", catalog.known_name("defenses", name))
     return _with_options(known, settings, _OF_DEFENSES)
 
 
