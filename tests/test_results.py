@@ -124,7 +124,7 @@ def test_the_page_of_results_says_how_many_runs_of_each_experiment_are_done() ->
     }
 
 
-FROM_ROUNDS = "## Where the lines come from"
+FROM_ROUNDS = "## Where the thresholds come from"
 """From here on a page has numbers of rounds, which are no accuracies."""
 ALIKE = ("dataset", "model", "clients", "rounds", "seed", "partition", "training")
 """Settings of a run and of FedAvg without attackers beside it."""
